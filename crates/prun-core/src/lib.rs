@@ -1,0 +1,21 @@
+//! The decisions of prun as pure functions of values.
+//!
+//! Nothing here does I/O, reads a clock, the environment or a random number. Read [`unit`] first:
+//! the state machine of one unit; then [`event`], the durable vocabulary; then [`supervise`], every
+//! decision of a live run.
+
+pub mod contract;
+pub mod event;
+pub mod explain;
+pub mod gate;
+pub mod ids;
+pub mod outcome;
+pub mod plan;
+pub mod reconcile;
+pub mod route;
+pub mod run;
+pub mod schedule;
+pub mod supervise;
+pub mod time;
+pub mod unit;
+pub mod view;

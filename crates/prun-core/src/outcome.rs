@@ -1,0 +1,485 @@
+//! How an attempt ended: the facts that were observed, and the verdict computed from them.
+//!
+//! [`AttemptFacts`] is what a dispatcher saw and wrote to `facts.json`; [`judge`] turns it into an
+//! [`Outcome`]. A failed observation is recorded as such and never reads as a good one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Attempt, UnitId};
+use crate::time::Timestamp;
+
+/// The version of the `facts.json` format.
+pub const FACTS_VERSION: u32 = 1;
+
+/// The verdict on a settled unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind", content = "why")]
+pub enum Outcome {
+    /// Everything that success needs was seen.
+    Succeeded,
+    /// The worker ended well, but something that was asked for is missing.
+    Incomplete(Gap),
+    /// The attempt failed.
+    Failed(Cause),
+    /// Somebody stopped it.
+    Stopped(StopReason),
+}
+
+/// What an incomplete unit lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gap {
+    /// No authentic result; what could be saved is under the FALLBACK header.
+    NoResult,
+    /// A result that does not meet the return contract.
+    Contract,
+    /// A declared deliverable is not there.
+    Deliverable,
+    /// A write unit that changed nothing.
+    NoChange,
+    /// The client ended without its own final event.
+    NoFinalEvent,
+    /// The changes could not be harvested.
+    Harvest,
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The program could not be started.
+    SpawnError,
+    /// The workspace or its set-up command failed, before money was spent.
+    Setup,
+    /// The worker's own exit code was not 0.
+    ExitCode,
+    /// The worker died of a signal that was not ours.
+    Signal,
+    /// The kernel ended it for memory.
+    Oom,
+    /// Not logged in, or the key is refused.
+    Auth,
+    /// The account's usage limit or quota is spent.
+    UsageLimit,
+    /// Too many requests, or an overloaded provider.
+    RateLimit,
+    /// The provider could not be reached.
+    Network,
+    /// The conversation outgrew the model's context.
+    Context,
+    /// The client denied the worker what it needed.
+    Permission,
+    /// The worker reported success without any work.
+    NoWork,
+    /// The unit's own check failed.
+    Verify,
+    /// Silent for longer than the idle limit.
+    IdleStall,
+    /// Silent from the start for longer than the first-output limit.
+    FirstOutput,
+    /// Longer than the hard limit.
+    HardTimeout,
+    /// It wrote more than a tail may hold.
+    OutputLimit,
+    /// Some of its processes could not be ended.
+    KillFailed,
+    /// Its dispatcher died.
+    DispatchDead,
+    /// The client reported an error of no other class.
+    Worker,
+}
+
+/// Who or what ended an attempt that had not ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// `prun stop UNIT`.
+    User,
+    /// The whole run was stopped.
+    RunStopped,
+    /// A budget was spent.
+    Budget,
+    /// The dispatcher got a signal.
+    Signal,
+    /// No growth for the idle limit.
+    IdleStall,
+    /// No output at all for the first-output limit.
+    FirstOutput,
+    /// The hard limit.
+    HardTimeout,
+    /// The worker lived on after its final event.
+    Lingered,
+    /// The tail's cap.
+    OutputLimit,
+    /// The executor is held and the unit gives way.
+    Hold,
+}
+
+impl StopReason {
+    /// Whether a person or the run asked for it, as against a limit of the dispatcher's.
+    #[must_use]
+    pub fn is_asked_for(self) -> bool {
+        matches!(self, Self::User | Self::RunStopped | Self::Budget | Self::Signal)
+    }
+}
+
+/// How the worker's leader process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Exit {
+    /// It exited with a code.
+    Code {
+        /// The code, 0 to 255.
+        code: i32,
+    },
+    /// A signal ended it.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// It was never started.
+    NotStarted {
+        /// 126 or 127, as a shell would say.
+        code: i32,
+        /// What the system said, with the program's name.
+        error: String,
+    },
+    /// Nobody was there to see it (a dead dispatcher), or there was no worker (a session unit).
+    Unobserved,
+}
+
+/// Where the result came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Channel {
+    /// The result file that the worker wrote.
+    ResultFile,
+    /// The file into which the client wrote its last message.
+    LastMessage,
+    /// The final message in the client's event stream.
+    FinalEvent,
+    /// None was authentic: the tail was saved under the FALLBACK header.
+    Salvage,
+}
+
+/// What is known of the result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ResultFacts {
+    /// Where it came from.
+    pub channel: Channel,
+    /// Where it stands now, absolute, lossy where the path is not UTF-8.
+    pub path: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What the return contract misses in it; empty when it meets the contract.
+    pub contract_gaps: Vec<String>,
+    /// The `Conclusion:` line, cut to 400 characters.
+    pub conclusion: Option<String>,
+    /// The `Open items:` line, cut to 400 characters.
+    pub open_items: Option<String>,
+    /// The `Files:` line, cut to 2000 characters.
+    pub files_claimed: Option<String>,
+    /// Set where the result could not be written at the path that was asked for.
+    pub misplaced: bool,
+}
+
+/// The client's own last word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum FinalEvent {
+    /// The executor has no event stream.
+    NotApplicable,
+    /// It said it was done, without an error.
+    Completed,
+    /// It said that it failed.
+    Failed,
+    /// It never said anything final.
+    Missing,
+}
+
+/// An error that the client reported in its own words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ClientError {
+    /// The class it belongs to.
+    pub class: Cause,
+    /// The client's message, cut to 1000 characters.
+    pub message: String,
+    /// When a limit is lifted, where the message says.
+    pub resets_at: Option<Timestamp>,
+}
+
+/// A command that prun ran beside the worker (set-up, the unit's verify, the run's verify).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct CheckFacts {
+    /// Whether it exited with 0 within its limit.
+    pub ok: bool,
+    /// How it ended.
+    pub exit: Exit,
+    /// It ran into its time limit.
+    pub timed_out: bool,
+    /// Milliseconds it took.
+    pub millis: u64,
+    /// The file that holds its output.
+    pub log: String,
+}
+
+/// What a unit's workspace holds that the base does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Changes {
+    /// The tree id of the harvested workspace, in the run's own object store.
+    pub tree: String,
+    /// The tree id of the base.
+    pub base_tree: String,
+    /// Every changed path.
+    pub files: Vec<FileChange>,
+    /// What a tree cannot show, by name: nested repositories, other branches, stashes, ignored files.
+    pub unseen: Vec<String>,
+    /// The clone's HEAD is not the base any more.
+    pub head_moved: bool,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+}
+
+/// One changed path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FileChange {
+    /// Relative to the repository's root, `/`-separated, lossy where not UTF-8.
+    pub path: String,
+    /// What happened to it.
+    pub kind: ChangeKind,
+    /// Lines added; `None` for binary files.
+    pub added: Option<u64>,
+    /// Lines removed; `None` for binary files.
+    pub removed: Option<u64>,
+}
+
+/// What happened to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// Its content or mode changed.
+    Modified,
+    /// It is gone.
+    Deleted,
+    /// A file became a link or a submodule, or the other way round.
+    TypeChanged,
+}
+
+/// Tokens and money, as far as the client reports them. Counters are totals of the attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Usage {
+    /// Tokens sent, cached ones included.
+    pub input_tokens: u64,
+    /// Tokens of these that came from a cache.
+    pub cached_input_tokens: u64,
+    /// Tokens received, reasoning included.
+    pub output_tokens: u64,
+    /// Millionths of a US dollar, where the client reports money.
+    pub cost_micro_usd: Option<u64>,
+    /// Turns, where the client reports them.
+    pub turns: Option<u32>,
+}
+
+impl Eq for Usage {}
+
+impl Usage {
+    /// Input and output together.
+    #[must_use]
+    pub fn total_tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+}
+
+/// What ended the tree, and what it could prove.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SweepFacts {
+    /// Names of the containment in force: `cgroup`, `subreaper`, `token`.
+    pub containment: Vec<String>,
+    /// Processes that were still there after the leader had ended.
+    pub leftovers: u32,
+    /// The kernel vouched that no descendant is left (`ECHILD` under a subreaper, or an empty cgroup).
+    pub proven: bool,
+    /// Processes that could not be ended within the bound.
+    pub survivors: Vec<u32>,
+}
+
+/// Everything a dispatcher saw of one attempt. Written last and atomically: its presence means settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct AttemptFacts {
+    /// [`FACTS_VERSION`].
+    pub version: u32,
+    /// The unit.
+    pub unit: UnitId,
+    /// The attempt, 1 for `dispatch-task`.
+    pub attempt: Attempt,
+    /// How the worker's leader ended.
+    pub exit: Exit,
+    /// Why the dispatcher ended it, where it did.
+    pub stopped: Option<StopReason>,
+    /// The signal that the dispatcher itself got, where it got one.
+    pub dispatcher_signal: Option<i32>,
+    /// The set-up command, where there was one.
+    pub setup: Option<CheckFacts>,
+    /// The client's own last word.
+    pub final_event: FinalEvent,
+    /// The client's own error.
+    pub error: Option<ClientError>,
+    /// The result; `None` only where none could be written anywhere.
+    pub result: Option<ResultFacts>,
+    /// Declared deliverables that are not there.
+    pub missing_deliverables: Vec<String>,
+    /// The unit's own check, where there is one and it was reached.
+    pub verify: Option<CheckFacts>,
+    /// Whether a diff is expected (a write unit).
+    pub expects_changes: bool,
+    /// What changed in the workspace; `None` where nothing was to be harvested.
+    pub changes: Option<Changes>,
+    /// Why the harvest failed, where it did.
+    pub harvest_error: Option<String>,
+    /// What ended the tree.
+    pub sweep: SweepFacts,
+    /// Tokens and money.
+    pub usage: Option<Usage>,
+    /// The client's session or thread, to resume.
+    pub session: Option<String>,
+    /// Liveness signals that were silent when a limit struck: `output`, `events`, `cpu`, `files`.
+    pub silent: Vec<String>,
+    /// Peak resident memory of the largest process, in KiB, where the system tells.
+    pub peak_rss_kib: Option<u64>,
+    /// CPU time of the worker and the children that were waited for, in milliseconds.
+    pub cpu_millis: Option<u64>,
+    /// When the dispatcher began.
+    pub started_at: Timestamp,
+    /// When the facts were written.
+    pub ended_at: Timestamp,
+    /// Milliseconds from the worker's start to its end, on the monotonic clock.
+    pub worker_millis: u64,
+}
+
+/// Computes the verdict: the first thing in this order that stands in the way of success.
+///
+/// Success needs all of: exit 0, the client's own final event without an error (where it has one), a
+/// result from an authentic channel that meets the contract, the declared deliverables, the unit's own
+/// check, and a diff for a write unit.
+#[must_use]
+pub fn judge(facts: &AttemptFacts) -> Outcome {
+    if !facts.sweep.survivors.is_empty() {
+        return Outcome::Failed(Cause::KillFailed);
+    }
+    if let Some(reason) = facts.stopped.filter(|reason| reason.is_asked_for() || *reason == StopReason::Hold) {
+        return Outcome::Stopped(reason);
+    }
+    if facts.setup.as_ref().is_some_and(|setup| !setup.ok) {
+        return Outcome::Failed(Cause::Setup);
+    }
+    if let Exit::NotStarted { .. } = facts.exit {
+        return Outcome::Failed(Cause::SpawnError);
+    }
+    if let Some(cause) = facts.stopped.and_then(limit_cause) {
+        return Outcome::Failed(cause);
+    }
+    if facts.final_event != FinalEvent::Completed
+        && let Some(error) = &facts.error
+    {
+        return Outcome::Failed(error.class);
+    }
+    judge_exit(facts).or_else(|| judge_work(facts)).unwrap_or(Outcome::Succeeded)
+}
+
+fn limit_cause(reason: StopReason) -> Option<Cause> {
+    match reason {
+        StopReason::IdleStall => Some(Cause::IdleStall),
+        StopReason::FirstOutput => Some(Cause::FirstOutput),
+        StopReason::HardTimeout => Some(Cause::HardTimeout),
+        StopReason::OutputLimit => Some(Cause::OutputLimit),
+        // The work was done when it lingered; the rest of the facts decide.
+        StopReason::Lingered => None,
+        StopReason::User | StopReason::RunStopped | StopReason::Budget | StopReason::Signal | StopReason::Hold => None,
+    }
+}
+
+fn judge_exit(facts: &AttemptFacts) -> Option<Outcome> {
+    let lingered = facts.stopped == Some(StopReason::Lingered);
+    match facts.exit {
+        Exit::Signal { .. } | Exit::Code { .. } if lingered => None,
+        Exit::Signal { .. } => Some(Outcome::Failed(Cause::Signal)),
+        Exit::Code { code } if code != 0 => Some(Outcome::Failed(Cause::ExitCode)),
+        _ if facts.final_event == FinalEvent::Failed => Some(Outcome::Failed(Cause::Worker)),
+        _ if facts.final_event == FinalEvent::Missing => Some(Outcome::Incomplete(Gap::NoFinalEvent)),
+        _ => None,
+    }
+}
+
+fn judge_work(facts: &AttemptFacts) -> Option<Outcome> {
+    let Some(result) = facts.result.as_ref().filter(|result| result.channel != Channel::Salvage) else {
+        return Some(Outcome::Incomplete(Gap::NoResult));
+    };
+    if !result.contract_gaps.is_empty() {
+        return Some(Outcome::Incomplete(Gap::Contract));
+    }
+    if !facts.missing_deliverables.is_empty() {
+        return Some(Outcome::Incomplete(Gap::Deliverable));
+    }
+    if facts.harvest_error.is_some() {
+        return Some(Outcome::Incomplete(Gap::Harvest));
+    }
+    if facts.verify.as_ref().is_some_and(|verify| !verify.ok) {
+        return Some(Outcome::Failed(Cause::Verify));
+    }
+    let unchanged = facts.changes.as_ref().is_none_or(Changes::is_empty);
+    (facts.expects_changes && unchanged).then_some(Outcome::Incomplete(Gap::NoChange))
+}
+
+/// Whether another attempt may help after this outcome, apart from how many are left.
+///
+/// A spent quota, a refused key and a full context come back the same; so does a stop that was asked for.
+#[must_use]
+pub fn is_worth_a_retry(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Succeeded | Outcome::Stopped(_) => false,
+        Outcome::Incomplete(_) => true,
+        Outcome::Failed(cause) => !matches!(
+            cause,
+            Cause::SpawnError
+                | Cause::Setup
+                | Cause::Auth
+                | Cause::UsageLimit
+                | Cause::Context
+                | Cause::Permission
+                | Cause::KillFailed
+        ),
+    }
+}
+
+macro_rules! display_as_serde {
+    ($($name:ty),*) => {$(
+        impl fmt::Display for $name {
+            /// The stable name that is also stored and printed in JSON.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.serialize(f)
+            }
+        }
+    )*};
+}
+display_as_serde!(Gap, Cause, StopReason, Channel, ChangeKind);
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded => f.write_str("succeeded"),
+            Self::Incomplete(gap) => write!(f, "incomplete({gap})"),
+            Self::Failed(cause) => write!(f, "failed({cause})"),
+            Self::Stopped(reason) => write!(f, "stopped({reason})"),
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The state machine of one unit. READ FIRST.
+//!
+//! [`Unit::apply`] is the only place where a unit's state changes: live, on replay and in every display.
+//!
+//! | event | legal from | to |
+//! |---|---|---|
+//! | AttemptBegan | Queued, Backoff | Preparing |
+//! | WorkspaceReady | Preparing, Stopping | same |
+//! | ProcessStarted | Preparing; Stopping | Running; Stopping |
+//! | StartFailed | Preparing, Stopping, Lost | Settling (only if nothing was started) |
+//! | HandedOver, WentQuiet, BecameActive | Running | Running |
+//! | StopRequested | Preparing, Running, Lost; Settling | Stopping; Settling |
+//! | StopEscalated | Stopping | Stopping |
+//! | ProcessExited | Running, Stopping, Lost | Settling |
+//! | RetryScheduled | Settling (unless a stop was asked for) | Backoff |
+//! | UnitSettled | Settling; Queued, Backoff (only Stopped) | Settled |
+//! | UnitLost | Preparing, Running, Stopping, Settling | Lost |
+//! | UnitAdopted | Lost | the state it was lost from |
+//! | UnitRequeued | Settled (not Applied); Lost | Queued |
+//! | Accepted, Excluded, Unreviewed, Applied, Reharvested | Settled | same |
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{ProcessIdentity, RequeuedBy, RetryHow, UnitEvent, UnitSetup};
+use crate::ids::{Attempt, ExecutorName};
+use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason};
+use crate::time::Timestamp;
+
+/// A unit and all that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// What the plan says.
+    pub setup: UnitSetup,
+    /// Where it stands.
+    pub state: UnitState,
+    /// Whether its changes take part in landing, as decided by the user.
+    pub disposition: Disposition,
+    /// The attempts so far, oldest first. The last one decides.
+    pub attempts: Vec<AttemptRecord>,
+    /// How the next attempt begins, set by a requeue.
+    pub next: NextAttempt,
+    /// Retries that were spent since the last requeue by a person.
+    pub retries_spent: u32,
+    /// When it last changed its state.
+    pub since: Timestamp,
+}
+
+/// Where a unit stands. Each state holds the data that only it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitState {
+    /// It waits for a slot.
+    Queued,
+    /// It waits for its next attempt.
+    Backoff {
+        /// When that may begin.
+        until: Timestamp,
+    },
+    /// Its workspace is being made.
+    Preparing,
+    /// Its dispatcher runs.
+    Running(Running),
+    /// Its end was asked for.
+    Stopping {
+        /// Who or what asked.
+        reason: StopReason,
+        /// Its dispatcher, once it was started.
+        process: Option<ProcessIdentity>,
+        /// The end was asked for again.
+        escalated: bool,
+    },
+    /// Its dispatcher is gone, or nothing was started; the verdict is being made.
+    Settling {
+        /// A stop was asked for: no retry follows.
+        stop: Option<StopReason>,
+        /// Why nothing was started, where nothing was.
+        start_failed: Option<(Cause, String)>,
+    },
+    /// It is over.
+    Settled {
+        /// The verdict.
+        outcome: Outcome,
+        /// Why, in a sentence.
+        why: String,
+    },
+    /// A new supervisor does not know yet what became of it.
+    Lost {
+        /// The state it was lost from; never `Lost` itself.
+        from: Box<UnitState>,
+    },
+}
+
+/// A running unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Its dispatcher.
+    pub process: ProcessIdentity,
+    /// It waits for the coordinator's own subagent.
+    pub handed_over: bool,
+    /// No sign of life for half its idle limit.
+    pub quiet: bool,
+}
+
+/// Whether a unit's changes take part in landing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Disposition {
+    /// Nobody decided; the outcome does.
+    #[default]
+    Unreviewed,
+    /// They do, although the outcome alone would not let them.
+    Accepted {
+        /// Why, in the user's words.
+        why: String,
+        /// Also a result that was only salvaged.
+        salvaged: bool,
+    },
+    /// They do not.
+    Excluded {
+        /// Why, in the user's words.
+        why: String,
+    },
+    /// They are in the user's working tree.
+    Applied {
+        /// The tree that was landed.
+        tree: String,
+    },
+}
+
+/// One attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptRecord {
+    /// Its number.
+    pub attempt: Attempt,
+    /// Who does it.
+    pub executor: ExecutorName,
+    /// Its directory, relative to the run's.
+    pub dir: String,
+    /// When it began.
+    pub began: Timestamp,
+    /// When its dispatcher was started.
+    pub started: Option<Timestamp>,
+    /// When it was settled.
+    pub ended: Option<Timestamp>,
+    /// The verdict on it, once there is one.
+    pub outcome: Option<Outcome>,
+    /// What was seen of it.
+    pub facts: Option<Box<AttemptFacts>>,
+}
+
+/// How the next attempt begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextAttempt {
+    /// Where.
+    pub how: RetryHow,
+    /// What to tell the worker.
+    pub message: Option<String>,
+}
+
+impl Default for NextAttempt {
+    fn default() -> Self {
+        Self { how: RetryHow::Fresh, message: None }
+    }
+}
+
+/// An event that the state does not allow. Live a bug; on replay the ledger is damaged there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{event} is not legal for a unit that is {state}")]
+pub struct IllegalTransition {
+    /// The event's name.
+    pub event: String,
+    /// The state's name.
+    pub state: &'static str,
+}
+
+impl Unit {
+    /// A unit that waits for its first attempt.
+    #[must_use]
+    pub fn new(setup: UnitSetup, at: Timestamp) -> Self {
+        Self {
+            setup,
+            state: UnitState::Queued,
+            disposition: Disposition::Unreviewed,
+            attempts: Vec::new(),
+            next: NextAttempt::default(),
+            retries_spent: 0,
+            since: at,
+        }
+    }
+
+    /// The number of the current or last attempt; 0 before the first.
+    #[must_use]
+    pub fn attempt(&self) -> Attempt {
+        self.attempts.last().map_or(Attempt(0), |record| record.attempt)
+    }
+
+    /// The facts of the last attempt, where it is settled and there are any.
+    #[must_use]
+    pub fn facts(&self) -> Option<&AttemptFacts> {
+        self.attempts.last().and_then(|record| record.facts.as_deref())
+    }
+
+    /// The verdict, once settled.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.state {
+            UnitState::Settled { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.outcome().is_some()
+    }
+
+    /// Whether it holds a slot: something of it may be alive.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !matches!(self.state, UnitState::Queued | UnitState::Backoff { .. } | UnitState::Settled { .. })
+    }
+
+    /// Moves the unit by one event of `attempt`, recorded at `at`.
+    ///
+    /// # Errors
+    /// The event is not legal in this state, or belongs to another attempt. The unit is unchanged then.
+    pub fn apply(&mut self, attempt: Attempt, event: &UnitEvent, at: Timestamp) -> Result<(), IllegalTransition> {
+        let expected = match event {
+            UnitEvent::AttemptBegan { .. } => self.attempt().next(),
+            _ => self.attempt(),
+        };
+        if attempt != expected {
+            return Err(self.illegal(event));
+        }
+        let state = self.next_state(event)?;
+        self.note(event, at);
+        if state != self.state {
+            self.since = at;
+            self.state = state;
+        }
+        Ok(())
+    }
+
+    fn next_state(&self, event: &UnitEvent) -> Result<UnitState, IllegalTransition> {
+        use UnitState::{Backoff, Lost, Preparing, Queued, Running as Run, Settled, Settling, Stopping};
+        let same = || Ok(self.state.clone());
+        match (event, &self.state) {
+            (UnitEvent::AttemptBegan { .. }, Queued | Backoff { .. }) => Ok(Preparing),
+            (UnitEvent::WorkspaceReady { .. }, Preparing | Stopping { .. }) => same(),
+            (UnitEvent::ProcessStarted { process }, Preparing) => {
+                Ok(Run(Running { process: process.clone(), handed_over: false, quiet: false }))
+            }
+            (UnitEvent::ProcessStarted { process }, Stopping { reason, process: None, escalated }) => {
+                Ok(Stopping { reason: *reason, process: Some(process.clone()), escalated: *escalated })
+            }
+            (UnitEvent::StartFailed { cause, message }, Preparing | Stopping { process: None, .. } | Lost { .. })
+                if !self.was_started() =>
+            {
+                Ok(Settling { stop: self.stop(), start_failed: Some((*cause, message.clone())) })
+            }
+            (UnitEvent::HandedOver, Run(run)) => Ok(Run(Running { handed_over: true, ..run.clone() })),
+            (UnitEvent::WentQuiet { .. }, Run(run)) => Ok(Run(Running { quiet: true, ..run.clone() })),
+            (UnitEvent::BecameActive, Run(run)) => Ok(Run(Running { quiet: false, ..run.clone() })),
+            (UnitEvent::StopRequested { reason }, Preparing | Run(_) | Lost { .. }) => Ok(Stopping {
+                reason: self.stop().unwrap_or(*reason),
+                process: self.process().cloned(),
+                escalated: false,
+            }),
+            (UnitEvent::StopRequested { reason }, Settling { stop, start_failed }) => {
+                Ok(Settling { stop: stop.or(Some(*reason)), start_failed: start_failed.clone() })
+            }
+            (UnitEvent::StopEscalated, Stopping { reason, process, .. }) => {
+                Ok(Stopping { reason: *reason, process: process.clone(), escalated: true })
+            }
+            (UnitEvent::ProcessExited { .. }, Run(_) | Stopping { .. } | Lost { .. }) => {
+                Ok(Settling { stop: self.stop(), start_failed: None })
+            }
+            (UnitEvent::RetryScheduled { at, .. }, Settling { stop: None, .. }) => Ok(Backoff { until: *at }),
+            (UnitEvent::UnitSettled { outcome, why, .. }, Settling { .. }) => {
+                Ok(Settled { outcome: outcome.clone(), why: why.clone() })
+            }
+            (UnitEvent::UnitSettled { outcome: outcome @ Outcome::Stopped(_), why, .. }, Queued | Backoff { .. }) => {
+                Ok(Settled { outcome: outcome.clone(), why: why.clone() })
+            }
+            (UnitEvent::UnitLost, Preparing | Run(_) | Stopping { .. } | Settling { .. }) => {
+                Ok(Lost { from: Box::new(self.state.clone()) })
+            }
+            (UnitEvent::UnitAdopted, Lost { from }) => Ok((**from).clone()),
+            (UnitEvent::UnitRequeued { .. }, Settled { .. }) if !self.is_applied() => Ok(Queued),
+            (UnitEvent::UnitRequeued { by: RequeuedBy::Recovery, .. }, Lost { .. }) => Ok(Queued),
+            (UnitEvent::Accepted { .. } | UnitEvent::Excluded { .. }, Settled { .. }) if !self.is_applied() => same(),
+            (UnitEvent::Unreviewed | UnitEvent::Applied { .. } | UnitEvent::Reharvested { .. }, Settled { .. }) => {
+                same()
+            }
+            _ => Err(self.illegal(event)),
+        }
+    }
+
+    /// Takes down what an event says beside the state.
+    fn note(&mut self, event: &UnitEvent, at: Timestamp) {
+        match event {
+            UnitEvent::AttemptBegan { executor, dir, .. } => {
+                let record = AttemptRecord {
+                    attempt: self.attempt().next(),
+                    executor: executor.clone(),
+                    dir: dir.clone(),
+                    began: at,
+                    started: None,
+                    ended: None,
+                    outcome: None,
+                    facts: None,
+                };
+                self.attempts.push(record);
+                self.next = NextAttempt::default();
+            }
+            UnitEvent::ProcessStarted { .. } => self.with_last(|last| last.started = Some(at)),
+            UnitEvent::RetryScheduled { facts, outcome, .. } => {
+                self.end_last(facts.as_deref(), outcome, at);
+                self.retries_spent = self.retries_spent.saturating_add(u32::from(spends_a_retry(outcome)));
+            }
+            // A unit that is settled while it waits keeps the verdict on its last attempt.
+            UnitEvent::UnitSettled { facts, outcome, .. } if matches!(self.state, UnitState::Settling { .. }) => {
+                self.end_last(facts.as_deref(), outcome, at);
+            }
+            UnitEvent::UnitRequeued { by, how, message } => {
+                self.next = NextAttempt { how: *how, message: message.clone() };
+                self.disposition = Disposition::Unreviewed;
+                if *by == RequeuedBy::User {
+                    self.retries_spent = 0;
+                }
+            }
+            UnitEvent::Accepted { why, salvaged } => {
+                self.disposition = Disposition::Accepted { why: why.clone(), salvaged: *salvaged };
+            }
+            UnitEvent::Excluded { why } => self.disposition = Disposition::Excluded { why: why.clone() },
+            UnitEvent::Unreviewed => self.disposition = Disposition::Unreviewed,
+            UnitEvent::Applied { tree } => self.disposition = Disposition::Applied { tree: tree.clone() },
+            UnitEvent::Reharvested { facts } => self.with_last(|last| last.facts = Some(facts.clone())),
+            _ => {}
+        }
+    }
+
+    fn with_last(&mut self, change: impl FnOnce(&mut AttemptRecord)) {
+        if let Some(last) = self.attempts.last_mut() {
+            change(last);
+        }
+    }
+
+    fn end_last(&mut self, facts: Option<&AttemptFacts>, outcome: &Outcome, at: Timestamp) {
+        self.with_last(|last| {
+            last.ended = Some(at);
+            last.outcome = Some(outcome.clone());
+            last.facts = facts.cloned().map(Box::new);
+        });
+    }
+
+    fn is_applied(&self) -> bool {
+        matches!(self.disposition, Disposition::Applied { .. })
+    }
+
+    fn was_started(&self) -> bool {
+        self.attempts.last().is_some_and(|record| record.started.is_some())
+    }
+
+    /// The stop that was asked for, also before the unit was lost.
+    #[must_use]
+    pub fn stop(&self) -> Option<StopReason> {
+        fn of(state: &UnitState) -> Option<StopReason> {
+            match state {
+                UnitState::Stopping { reason, .. } => Some(*reason),
+                UnitState::Settling { stop, .. } => *stop,
+                UnitState::Lost { from } => of(from),
+                _ => None,
+            }
+        }
+        of(&self.state)
+    }
+
+    /// Its dispatcher, where one was started and may be alive.
+    #[must_use]
+    pub fn process(&self) -> Option<&ProcessIdentity> {
+        fn of(state: &UnitState) -> Option<&ProcessIdentity> {
+            match state {
+                UnitState::Running(run) => Some(&run.process),
+                UnitState::Stopping { process, .. } => process.as_ref(),
+                UnitState::Lost { from } => of(from),
+                _ => None,
+            }
+        }
+        of(&self.state)
+    }
+
+    fn illegal(&self, event: &UnitEvent) -> IllegalTransition {
+        let unit = &self.setup.id;
+        IllegalTransition {
+            event: crate::event::EventKind::unit(unit, self.attempt(), event.clone()).name(),
+            state: self.state.name(),
+        }
+    }
+}
+
+/// A hold of the executor is not the unit's fault and costs it nothing.
+fn spends_a_retry(outcome: &Outcome) -> bool {
+    !matches!(outcome, Outcome::Stopped(StopReason::Hold) | Outcome::Failed(Cause::UsageLimit | Cause::Auth))
+}
+
+impl UnitState {
+    /// The state's stable name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Backoff { .. } => "backoff",
+            Self::Preparing => "preparing",
+            Self::Running(_) => "running",
+            Self::Stopping { .. } => "stopping",
+            Self::Settling { .. } => "settling",
+            Self::Settled { .. } => "settled",
+            Self::Lost { .. } => "lost",
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Executors: how a unit's worker is started and how its output is understood.
+
+pub mod stream;

@@ -1,0 +1,21 @@
+//! The part of prun that touches the world.
+//!
+//! [`dispatcher`] owns one worker's life, [`driver`] turns the core's decisions into acts, [`git`] is the
+//! only code that runs git, [`ledger`] the only code that knows SQLite, [`home`] knows where things are.
+
+pub mod brief;
+pub mod contain;
+pub mod control;
+pub mod dispatcher;
+pub mod driver;
+pub mod executor;
+pub mod files;
+pub mod git;
+pub mod home;
+pub mod integrate;
+pub mod ledger;
+pub mod process;
+pub mod recover;
+pub mod spec;
+pub mod state_dir;
+pub mod workspace;

@@ -1,0 +1,119 @@
+//! What a dispatcher is told: `spec.json`, written by the supervisor, read once by the dispatcher.
+//!
+//! It holds names of secret variables, never their values.
+
+use std::path::PathBuf;
+
+use prun_core::ids::{Attempt, RunId, UnitId};
+use serde::{Deserialize, Serialize};
+
+use crate::executor::stream::StreamKind;
+
+/// The version of the `spec.json` format.
+pub const SPEC_VERSION: u32 = 1;
+
+/// One attempt at one unit, ready to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptSpec {
+    /// [`SPEC_VERSION`].
+    pub version: u32,
+    /// The run; `None` for `dispatch-task`.
+    pub run: Option<RunId>,
+    /// The unit.
+    pub unit: UnitId,
+    /// The attempt; 1 for `dispatch-task`.
+    pub attempt: Attempt,
+    /// The attempt's directory; `None` for `dispatch-task`, which has only a state dir.
+    pub attempt_dir: Option<PathBuf>,
+    /// Where the state dir `prun-task-…` is made.
+    pub state_parent: PathBuf,
+    /// The worker's process; `None` for a session unit, which somebody else works on.
+    pub worker: Option<WorkerSpec>,
+    /// The prompt, given on stdin byte for byte.
+    pub prompt_file: PathBuf,
+    /// Where the result is to stand; absolute.
+    pub result_file: PathBuf,
+    /// The worker's working directory; `None` = `work/` in the state dir.
+    pub cwd: Option<PathBuf>,
+    /// Variables to set for the worker, beside the inherited environment.
+    pub env: Vec<(String, String)>,
+    /// When the dispatcher ends the worker.
+    pub limits: Limits,
+    /// Run in `cwd` before the worker; a failure ends the attempt as `setup`.
+    pub setup: Option<CheckSpec>,
+    /// Run in `cwd` after the worker; what makes the unit checkable.
+    pub verify: Option<CheckSpec>,
+    /// Paths relative to the workspace that must exist at the end.
+    pub deliverables: Vec<String>,
+    /// A diff is expected (a write unit).
+    pub expects_changes: bool,
+    /// What to harvest; `None` where there is no checkout.
+    pub harvest: Option<HarvestSpec>,
+}
+
+/// A worker's process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerSpec {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// How its stdout is understood.
+    pub stream: StreamKind,
+    /// The client writes its last message to `last-message` in the state dir: this placeholder among the
+    /// arguments stands for that path. `None` where it has no such option.
+    pub last_message_placeholder: Option<String>,
+}
+
+/// A command that prun runs beside the worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckSpec {
+    /// The program and its arguments (`sh -c TEXT` for a string in the plan).
+    pub argv: Vec<String>,
+    /// Its own time limit in milliseconds.
+    pub limit_millis: u64,
+}
+
+/// When the dispatcher ends the worker. `None` turns a limit off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Milliseconds until the first output; the idle clock stands still until then.
+    pub first_output_millis: Option<u64>,
+    /// Milliseconds without a sign of life.
+    pub idle_millis: Option<u64>,
+    /// Milliseconds in all.
+    pub hard_millis: Option<u64>,
+    /// Milliseconds that the worker may live on after its final event.
+    pub linger_millis: Option<u64>,
+    /// Milliseconds between TERM and KILL.
+    pub grace_millis: u64,
+    /// Bytes that `tail` and `events.jsonl` may hold, each.
+    pub output_bytes: Option<u64>,
+    /// What counts as a sign of life.
+    pub liveness: Liveness,
+}
+
+/// What counts as a sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Liveness {
+    /// Growth of `tail` alone (`dispatch-task`, as the contract says).
+    Tail,
+    /// Output, parsed events that are progress, CPU time of the tree, files changing in the workspace.
+    All,
+}
+
+/// What to harvest, and with what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HarvestSpec {
+    /// The checkout (the clone, or `repo/` in the scratch directory).
+    pub work_tree: PathBuf,
+    /// The run's own bare store: harvested objects go here, and its config is the trusted one.
+    pub store: PathBuf,
+    /// The index as prepared.
+    pub trusted_index: PathBuf,
+    /// The tree id of the base.
+    pub base_tree: String,
+    /// The base, a commit id.
+    pub base: String,
+    /// Paths (relative, `/`-separated) that are prun's own and never part of a unit's changes.
+    pub exclude: Vec<String>,
+}
