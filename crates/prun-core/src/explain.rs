@@ -1,1 +1,167 @@
-//! To come.
+//! Why is this unit in this state? Sentences for people, made from facts and events.
+
+use crate::event::{Event, EventKind, RequeuedBy, RetryHow, UnitEvent};
+use crate::ids::UnitId;
+use crate::outcome::{AttemptFacts, Cause, Channel, CheckFacts, Exit, Gap, Outcome, StopReason};
+
+/// One sentence on a verdict, without a full stop.
+#[must_use]
+pub fn outcome_sentence(outcome: &Outcome, facts: Option<&AttemptFacts>) -> String {
+    let Some(facts) = facts else { return bare_sentence(outcome) };
+    match outcome {
+        Outcome::Succeeded => success_sentence(facts),
+        Outcome::Incomplete(gap) => gap_sentence(*gap, facts),
+        Outcome::Failed(cause) => cause_sentence(*cause, facts),
+        Outcome::Stopped(reason) => stop_sentence(*reason).to_owned(),
+    }
+}
+
+fn bare_sentence(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Failed(Cause::DispatchDead) => "its dispatcher died; nothing could be read back".to_owned(),
+        Outcome::Stopped(reason) => stop_sentence(*reason).to_owned(),
+        other => format!("{other}, without any facts"),
+    }
+}
+
+fn success_sentence(facts: &AttemptFacts) -> String {
+    let changed = facts.changes.as_ref().map_or(0, |changes| changes.files.len());
+    let verified = if facts.verify.is_some() { ", its check passed" } else { "" };
+    match facts.stopped {
+        Some(StopReason::Lingered) => format!("lingered after its result; {changed} files changed{verified}"),
+        _ => format!("{changed} files changed{verified}"),
+    }
+}
+
+fn gap_sentence(gap: Gap, facts: &AttemptFacts) -> String {
+    match gap {
+        Gap::NoResult => "no result file, tail salvaged".to_owned(),
+        Gap::Contract => {
+            let missing = facts.result.as_ref().map_or_else(String::new, |result| result.contract_gaps.join(", "));
+            format!("the result lacks {missing}")
+        }
+        Gap::Deliverable => format!("not delivered: {}", facts.missing_deliverables.join(", ")),
+        Gap::NoChange => "it was to change code, and nothing changed".to_owned(),
+        Gap::NoFinalEvent => "the client ended without its final event".to_owned(),
+        Gap::Harvest => {
+            format!("its changes could not be harvested: {}", facts.harvest_error.as_deref().unwrap_or("unknown"))
+        }
+    }
+}
+
+fn cause_sentence(cause: Cause, facts: &AttemptFacts) -> String {
+    if let Some(error) = facts.error.as_ref().filter(|error| error.class == cause) {
+        return format!("{cause}: {}", error.message);
+    }
+    match cause {
+        Cause::SpawnError => match &facts.exit {
+            Exit::NotStarted { error, .. } => format!("the worker could not be started: {error}"),
+            _ => "the worker could not be started".to_owned(),
+        },
+        Cause::Setup => check_sentence("its set-up command", facts.setup.as_ref()),
+        Cause::Verify => check_sentence("its check", facts.verify.as_ref()),
+        Cause::ExitCode | Cause::Signal | Cause::Oom => exit_sentence(&facts.exit),
+        Cause::IdleStall => silence_sentence("no sign of life within the idle limit", facts),
+        Cause::FirstOutput => silence_sentence("no output within the first-output limit", facts),
+        Cause::HardTimeout => "longer than its time limit".to_owned(),
+        Cause::OutputLimit => "its output outgrew the limit".to_owned(),
+        Cause::KillFailed => format!("processes that could not be ended: {:?}", facts.sweep.survivors),
+        Cause::DispatchDead => "its dispatcher died; what it left was ended and saved".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn silence_sentence(what: &str, facts: &AttemptFacts) -> String {
+    if facts.silent.is_empty() { what.to_owned() } else { format!("{what} (silent: {})", facts.silent.join(", ")) }
+}
+
+fn check_sentence(what: &str, check: Option<&CheckFacts>) -> String {
+    match check {
+        Some(check) if check.timed_out => format!("{what} ran into its time limit"),
+        Some(check) => format!("{what} failed: {}", exit_sentence(&check.exit)),
+        None => format!("{what} failed"),
+    }
+}
+
+fn exit_sentence(exit: &Exit) -> String {
+    match exit {
+        Exit::Code { code } => format!("exit code {code}"),
+        Exit::Signal { signal } => format!("ended by signal {signal}"),
+        Exit::NotStarted { error, .. } => error.clone(),
+        Exit::Unobserved => "nobody saw how it ended".to_owned(),
+    }
+}
+
+fn stop_sentence(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::User => "stopped by the user",
+        StopReason::RunStopped => "stopped with the run",
+        StopReason::Budget => "stopped: the budget is spent",
+        StopReason::Signal => "its dispatcher was ended by a signal",
+        StopReason::Hold => "its executor is held",
+        StopReason::IdleStall => "silent for too long",
+        StopReason::FirstOutput => "silent from the start",
+        StopReason::HardTimeout => "it took too long",
+        StopReason::Lingered => "it lingered after its final event",
+        StopReason::OutputLimit => "it wrote too much",
+    }
+}
+
+/// The story of a unit: one sentence an event, with its place.
+#[must_use]
+pub fn story(events: &[Event], unit: &UnitId) -> Vec<(Event, String)> {
+    let of_unit = events.iter().filter_map(|event| match &event.kind {
+        EventKind::Unit { unit: id, attempt, event: kind } if id == unit => {
+            Some((event.clone(), sentence(attempt.0, kind)))
+        }
+        _ => None,
+    });
+    of_unit.collect()
+}
+
+/// One sentence on an event of a unit.
+#[must_use]
+pub fn sentence(attempt: u32, event: &UnitEvent) -> String {
+    match event {
+        UnitEvent::AttemptBegan { executor, why, .. } => format!("attempt {attempt} began on {executor}: {why}"),
+        UnitEvent::WorkspaceReady { millis } => format!("its workspace was ready after {millis} ms"),
+        UnitEvent::ProcessStarted { process } => format!("its dispatcher runs as process {}", process.pid),
+        UnitEvent::StartFailed { message, .. } => format!("nothing was started: {message}"),
+        UnitEvent::HandedOver => "handed over to the coordinator's own subagent".to_owned(),
+        UnitEvent::WentQuiet { seconds } => format!("no sign of life for {seconds} s"),
+        UnitEvent::BecameActive => "active again".to_owned(),
+        UnitEvent::StopRequested { reason } => format!("its end was asked for: {}", stop_sentence(*reason)),
+        UnitEvent::StopEscalated => "its end was asked for again, without grace".to_owned(),
+        UnitEvent::ProcessExited { settled_itself: true } => "its dispatcher settled it and left".to_owned(),
+        UnitEvent::ProcessExited { settled_itself: false } => "its dispatcher died before it settled it".to_owned(),
+        UnitEvent::RetryScheduled { outcome, why, .. } => format!("{outcome}: {why}"),
+        UnitEvent::UnitSettled { outcome, why, facts } => {
+            let channel = facts.as_ref().and_then(|facts| facts.result.as_ref()).map(|result| result.channel);
+            match channel.filter(|channel| *channel != Channel::ResultFile) {
+                Some(channel) => format!("settled as {outcome}: {why} (result from: {channel})"),
+                None => format!("settled as {outcome}: {why}"),
+            }
+        }
+        UnitEvent::UnitLost => "a new supervisor did not know yet what became of it".to_owned(),
+        UnitEvent::UnitAdopted => "its dispatcher lives and is watched again".to_owned(),
+        UnitEvent::UnitRequeued { by, how, message } => requeue_sentence(*by, *how, message.as_deref()),
+        UnitEvent::Accepted { why, .. } => format!("accepted: {why}"),
+        UnitEvent::Excluded { why } => format!("excluded: {why}"),
+        UnitEvent::Unreviewed => "the decision was taken back".to_owned(),
+        UnitEvent::Applied { tree } => format!("landed with the tree {}", tree.get(..12).unwrap_or(tree)),
+        UnitEvent::Reharvested { .. } => "its workspace was harvested again".to_owned(),
+    }
+}
+
+fn requeue_sentence(by: RequeuedBy, how: RetryHow, message: Option<&str>) -> String {
+    let who = match by {
+        RequeuedBy::User => "the user",
+        RequeuedBy::Recovery => "the new supervisor",
+    };
+    let place = match how {
+        RetryHow::Fresh => "in a fresh workspace",
+        RetryHow::Continue => "in its own workspace",
+    };
+    let said = message.map(|message| format!(", told: {message}")).unwrap_or_default();
+    format!("queued again by {who}, {place}{said}")
+}

@@ -1,1 +1,244 @@
-//! To come.
+//! A run as the fold of its events. [`RunState::apply`] serves the live run, replay and every display.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Event, EventKind, ProcessIdentity, RunEvent, RunSetup, UnitEvent};
+use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
+use crate::outcome::{Cause, CheckFacts};
+use crate::time::Timestamp;
+use crate::unit::{IllegalTransition, Unit, UnitState};
+
+/// Everything that the events of a run say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunState {
+    /// What the run was started with; `None` before the first event.
+    pub setup: Option<RunSetup>,
+    /// Its units, in the plan's order.
+    pub units: Vec<Unit>,
+    places: BTreeMap<UnitId, usize>,
+    /// Executors on which no unit starts for now.
+    pub holds: BTreeMap<ExecutorName, Hold>,
+    /// The supervisor that took over last.
+    pub supervisor: Option<ProcessIdentity>,
+    /// The end of the run was asked for: `Some(true)` without grace.
+    pub stop: Option<bool>,
+    /// The supervisor has left: `Some(true)` after a stop.
+    pub ended: Option<bool>,
+    /// What workers changed in the user's repository, as far as was detected.
+    pub touched: Vec<String>,
+    /// The last check of each tree.
+    pub verified: BTreeMap<String, Verified>,
+    /// Landings, oldest first.
+    pub landings: Vec<Landing>,
+    /// Budget messages, oldest first.
+    pub budget: Vec<String>,
+    /// Events of kinds that this version does not know.
+    pub unknown: u32,
+    /// The last event's place.
+    pub seq: Seq,
+    /// The first event's time.
+    pub began: Timestamp,
+    /// The last event's time.
+    pub last_at: Timestamp,
+}
+
+/// Why an executor takes no units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The class of error that caused it.
+    pub cause: Cause,
+    /// Until when; `None` until somebody releases it.
+    pub until: Option<Timestamp>,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// The run's check of one tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Whether it is the base's tree.
+    pub on_base: bool,
+    /// How it ended.
+    pub check: CheckFacts,
+}
+
+/// One landing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Landing {
+    /// Its number, from 1.
+    pub number: u32,
+    /// The tree that was landed.
+    pub tree: String,
+    /// The paths that were written or removed.
+    pub paths: Vec<String>,
+    /// It was taken back.
+    pub undone: bool,
+}
+
+/// Why an event cannot follow the ones before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Its place is not the next one.
+    #[error("event {found} follows event {last}")]
+    Gap {
+        /// The last event's place.
+        last: Seq,
+        /// This one's.
+        found: Seq,
+    },
+    /// The unit is not in the plan.
+    #[error("event {seq} is about the unit {unit}, which the plan does not have")]
+    NoUnit {
+        /// The event's place.
+        seq: Seq,
+        /// The unit.
+        unit: UnitId,
+    },
+    /// The unit's state does not allow it.
+    #[error("event {seq}, unit {unit}: {illegal}")]
+    Unit {
+        /// The event's place.
+        seq: Seq,
+        /// The unit.
+        unit: UnitId,
+        /// What is not allowed.
+        illegal: IllegalTransition,
+    },
+    /// The run's state does not allow it.
+    #[error("event {seq}: {event} is not legal here")]
+    Run {
+        /// The event's place.
+        seq: Seq,
+        /// The event's name.
+        event: String,
+    },
+}
+
+impl RunState {
+    /// The fold of `events`.
+    ///
+    /// # Errors
+    /// An event cannot follow the ones before it: the ledger is damaged there.
+    pub fn replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Self, ApplyError> {
+        let mut run = Self::default();
+        for event in events {
+            run.apply(event)?;
+        }
+        Ok(run)
+    }
+
+    /// Moves the run by one event.
+    ///
+    /// # Errors
+    /// The event cannot follow. The run is unchanged then.
+    pub fn apply(&mut self, event: &Event) -> Result<(), ApplyError> {
+        let seq = event.seq;
+        if seq != self.seq.next() {
+            return Err(ApplyError::Gap { last: self.seq, found: seq });
+        }
+        match &event.kind {
+            EventKind::Unit { unit, attempt, event: kind } => self.apply_unit(seq, unit, *attempt, kind, event.at)?,
+            EventKind::Run(kind) => self.apply_run(kind, event)?,
+            EventKind::Unknown { .. } => self.unknown = self.unknown.saturating_add(1),
+        }
+        if self.seq == Seq(0) {
+            self.began = event.at;
+        }
+        self.seq = seq;
+        self.last_at = event.at;
+        Ok(())
+    }
+
+    fn apply_unit(
+        &mut self,
+        seq: Seq,
+        id: &UnitId,
+        attempt: Attempt,
+        event: &UnitEvent,
+        at: Timestamp,
+    ) -> Result<(), ApplyError> {
+        let place = *self.places.get(id).ok_or_else(|| ApplyError::NoUnit { seq, unit: id.clone() })?;
+        self.units[place].apply(attempt, event, at).map_err(|illegal| ApplyError::Unit {
+            seq,
+            unit: id.clone(),
+            illegal,
+        })
+    }
+
+    fn apply_run(&mut self, kind: &RunEvent, event: &Event) -> Result<(), ApplyError> {
+        let illegal = || ApplyError::Run { seq: event.seq, event: event.kind.name() };
+        if self.setup.is_some() == matches!(kind, RunEvent::PlanAccepted(_)) {
+            return Err(illegal());
+        }
+        match kind {
+            RunEvent::PlanAccepted(setup) => {
+                self.places = setup.units.iter().enumerate().map(|(at, unit)| (unit.id.clone(), at)).collect();
+                self.units = setup.units.iter().map(|unit| Unit::new(unit.clone(), event.at)).collect();
+                self.setup = Some((**setup).clone());
+            }
+            RunEvent::SupervisorStarted { process, .. } => {
+                self.supervisor = Some(process.clone());
+                self.ended = None;
+                self.stop = None;
+            }
+            RunEvent::ExecutorHeld { executor, cause, until, why } => {
+                self.holds.insert(executor.clone(), Hold { cause: *cause, until: *until, why: why.clone() });
+            }
+            RunEvent::ExecutorReleased { executor } => {
+                self.holds.remove(executor).ok_or_else(illegal)?;
+            }
+            RunEvent::BudgetWarned { why } | RunEvent::BudgetSpent { why } => self.budget.push(why.clone()),
+            RunEvent::RepositoryTouched { what } => self.touched.extend(what.iter().cloned()),
+            RunEvent::RepositoryMoved { .. } => {}
+            RunEvent::RunStopRequested { now } => self.stop = Some(*now || self.stop == Some(true)),
+            RunEvent::RunEnded { cancelled } => {
+                if !self.units.iter().all(Unit::is_settled) {
+                    return Err(illegal());
+                }
+                self.ended = Some(*cancelled);
+            }
+            RunEvent::VerifyFinished { tree, on_base, check } => {
+                self.verified.insert(tree.clone(), Verified { on_base: *on_base, check: check.clone() });
+            }
+            RunEvent::Landed { tree, landing, paths, .. } => {
+                let landing = Landing { number: *landing, tree: tree.clone(), paths: paths.clone(), undone: false };
+                self.landings.push(landing);
+            }
+            RunEvent::Undone { landing } => {
+                let found = self.landings.iter_mut().find(|one| one.number == *landing && !one.undone);
+                found.ok_or_else(illegal)?.undone = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The unit of that id.
+    #[must_use]
+    pub fn unit(&self, id: &UnitId) -> Option<&Unit> {
+        self.places.get(id).map(|place| &self.units[*place])
+    }
+
+    /// Units of which something may be alive.
+    pub fn active(&self) -> impl Iterator<Item = &Unit> {
+        self.units.iter().filter(|unit| unit.is_active())
+    }
+
+    /// Whether every unit is settled.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.units.iter().all(Unit::is_settled)
+    }
+
+    /// How many units are in a state.
+    pub fn count(&self, is: impl Fn(&UnitState) -> bool) -> usize {
+        self.units.iter().filter(|unit| is(&unit.state)).count()
+    }
+
+    /// Tokens of all settled attempts.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        let attempts = self.units.iter().flat_map(|unit| &unit.attempts);
+        let usage = attempts.filter_map(|attempt| attempt.facts.as_ref()?.usage);
+        usage.map(|usage| usage.total_tokens()).sum()
+    }
+}

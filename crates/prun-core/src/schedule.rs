@@ -1,1 +1,117 @@
-//! To come.
+//! Which queued units may start now.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{ExecutorName, UnitId};
+use crate::run::RunState;
+use crate::time::Now;
+use crate::unit::{Unit, UnitState};
+
+/// What an executor allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Units at once.
+    pub slots: u32,
+    /// Milliseconds between two starts.
+    pub stagger_millis: u64,
+}
+
+/// What the scheduler knows beside the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Units at once, over all executors.
+    pub jobs: u32,
+    /// Each executor's own limits. One that is not listed takes no units.
+    pub executors: BTreeMap<ExecutorName, Capacity>,
+    /// When each executor was last started, on the monotonic clock.
+    pub last_start: BTreeMap<ExecutorName, u64>,
+}
+
+/// A unit that may start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The unit.
+    pub unit: UnitId,
+    /// Who takes it.
+    pub executor: ExecutorName,
+    /// Why this executor, in a sentence.
+    pub why: String,
+}
+
+/// What may start now, and when to look again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// In the plan's order.
+    pub starts: Vec<Start>,
+    /// The monotonic time of the next start that only waits for time.
+    pub look_again: Option<u64>,
+}
+
+/// Fills free slots in the plan's order: a pool, not waves.
+#[must_use]
+pub fn schedule(run: &RunState, resources: &Resources, now: Now) -> Schedule {
+    let mut plan = Schedule::default();
+    if run.stop.is_some() || run.setup.is_none() {
+        return plan;
+    }
+    let mut used: BTreeMap<&ExecutorName, u32> = BTreeMap::new();
+    let mut total = 0_u32;
+    for executor in run.active().filter_map(|unit| unit.attempts.last().map(|last| &last.executor)) {
+        *used.entry(executor).or_default() += 1;
+        total += 1;
+    }
+    let mut last_start = resources.last_start.clone();
+    for unit in &run.units {
+        if total >= resources.jobs {
+            break;
+        }
+        if !may_start(unit, now, &mut plan) {
+            continue;
+        }
+        let free = unit.setup.executors.iter().find(|executor| {
+            let capacity = resources.executors.get(executor);
+            let held = run.holds.contains_key(executor);
+            !held && capacity.is_some_and(|it| used.get(executor).copied().unwrap_or(0) < it.slots)
+        });
+        let Some(executor) = free else { continue };
+        let stagger = resources.executors.get(executor).map_or(0, |capacity| capacity.stagger_millis);
+        let ready_at = last_start.get(executor).map_or(0, |last| last.saturating_add(stagger));
+        if ready_at > now.mono {
+            look_again(&mut plan, ready_at);
+            continue;
+        }
+        last_start.insert(executor.clone(), now.mono);
+        *used.entry(executor).or_default() += 1;
+        total += 1;
+        let why = why(unit, executor, run);
+        plan.starts.push(Start { unit: unit.setup.id.clone(), executor: executor.clone(), why });
+    }
+    plan
+}
+
+fn may_start(unit: &Unit, now: Now, plan: &mut Schedule) -> bool {
+    match unit.state {
+        UnitState::Queued => true,
+        UnitState::Backoff { until } if until <= now.wall => true,
+        UnitState::Backoff { until } => {
+            look_again(plan, now.mono.saturating_add(until.since(now.wall)));
+            false
+        }
+        _ => false,
+    }
+}
+
+fn look_again(plan: &mut Schedule, at: u64) {
+    plan.look_again = Some(plan.look_again.map_or(at, |other| other.min(at)));
+}
+
+fn why(unit: &Unit, executor: &ExecutorName, run: &RunState) -> String {
+    let first = unit.setup.executors.first();
+    match first.filter(|first| *first != executor) {
+        None => format!("{executor} is first in the plan's order and has a free slot"),
+        Some(first) => match run.holds.get(first) {
+            Some(hold) => format!("{executor} has a free slot; {first} is held: {}", hold.why),
+            None => format!("{executor} has a free slot; {first} has none"),
+        },
+    }
+}
