@@ -294,6 +294,8 @@ pub struct RunSetup {
     pub unseen: u32,
     /// How many units may run at once.
     pub jobs: u32,
+    /// Whether the plan has a check for the base and the combination.
+    pub verifies: bool,
     /// The units, in the plan's order.
     pub units: Vec<UnitSetup>,
 }

@@ -483,3 +483,124 @@ impl fmt::Display for Outcome {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The facts of an attempt in which everything went well.
+    pub(crate) fn good_facts() -> AttemptFacts {
+        let result = ResultFacts {
+            channel: Channel::ResultFile,
+            path: "/r".into(),
+            bytes: 10,
+            contract_gaps: Vec::new(),
+            conclusion: Some("done".into()),
+            open_items: Some("none".into()),
+            files_claimed: Some("a".into()),
+            misplaced: false,
+        };
+        let file = FileChange { path: "a".into(), kind: ChangeKind::Modified, added: Some(1), removed: Some(0) };
+        AttemptFacts {
+            version: FACTS_VERSION,
+            unit: "u".parse().unwrap(),
+            attempt: Attempt(1),
+            exit: Exit::Code { code: 0 },
+            stopped: None,
+            dispatcher_signal: None,
+            setup: None,
+            final_event: FinalEvent::Completed,
+            error: None,
+            result: Some(result),
+            missing_deliverables: Vec::new(),
+            verify: None,
+            expects_changes: true,
+            changes: Some(Changes { files: vec![file], ..Changes::default() }),
+            harvest_error: None,
+            sweep: SweepFacts::default(),
+            usage: None,
+            session: None,
+            silent: Vec::new(),
+            peak_rss_kib: None,
+            cpu_millis: None,
+            started_at: Timestamp(0),
+            ended_at: Timestamp(1),
+            worker_millis: 1,
+        }
+    }
+
+    fn check(ok: bool) -> CheckFacts {
+        CheckFacts { ok, exit: Exit::Code { code: i32::from(!ok) }, timed_out: false, millis: 1, log: "/l".into() }
+    }
+
+    fn error(class: Cause) -> ClientError {
+        ClientError { class, message: "m".into(), resets_at: None }
+    }
+
+    type Spoil = fn(&mut AttemptFacts);
+
+    #[test]
+    fn success_needs_everything_at_once() {
+        assert_eq!(judge(&good_facts()), Outcome::Succeeded);
+        let cases: &[(Spoil, Outcome)] = &[
+            (|f| f.exit = Exit::Code { code: 1 }, Outcome::Failed(Cause::ExitCode)),
+            (|f| f.exit = Exit::Signal { signal: 9 }, Outcome::Failed(Cause::Signal)),
+            (|f| f.exit = Exit::NotStarted { code: 127, error: "e".into() }, Outcome::Failed(Cause::SpawnError)),
+            (|f| f.final_event = FinalEvent::Missing, Outcome::Incomplete(Gap::NoFinalEvent)),
+            (|f| f.final_event = FinalEvent::Failed, Outcome::Failed(Cause::Worker)),
+            (
+                |f| {
+                    f.final_event = FinalEvent::Failed;
+                    f.error = Some(error(Cause::UsageLimit));
+                    f.exit = Exit::Code { code: 1 };
+                },
+                Outcome::Failed(Cause::UsageLimit),
+            ),
+            (|f| f.setup = Some(check(false)), Outcome::Failed(Cause::Setup)),
+            (|f| f.verify = Some(check(false)), Outcome::Failed(Cause::Verify)),
+            (|f| f.result = None, Outcome::Incomplete(Gap::NoResult)),
+            (|f| f.result.as_mut().unwrap().channel = Channel::Salvage, Outcome::Incomplete(Gap::NoResult)),
+            (|f| f.result.as_mut().unwrap().contract_gaps.push("Files".into()), Outcome::Incomplete(Gap::Contract)),
+            (|f| f.missing_deliverables.push("d".into()), Outcome::Incomplete(Gap::Deliverable)),
+            (|f| f.changes = Some(Changes::default()), Outcome::Incomplete(Gap::NoChange)),
+            (|f| f.changes = None, Outcome::Incomplete(Gap::NoChange)),
+            (|f| f.harvest_error = Some("e".into()), Outcome::Incomplete(Gap::Harvest)),
+            (|f| f.stopped = Some(StopReason::IdleStall), Outcome::Failed(Cause::IdleStall)),
+            (|f| f.stopped = Some(StopReason::User), Outcome::Stopped(StopReason::User)),
+            (|f| f.sweep.survivors.push(9), Outcome::Failed(Cause::KillFailed)),
+        ];
+        for (number, (spoil, expected)) in cases.iter().enumerate() {
+            let mut facts = good_facts();
+            spoil(&mut facts);
+            assert_eq!(judge(&facts), *expected, "case {number}");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_lingered_after_its_work_has_done_it() {
+        let mut facts = good_facts();
+        facts.stopped = Some(StopReason::Lingered);
+        facts.exit = Exit::Signal { signal: 15 };
+        assert_eq!(judge(&facts), Outcome::Succeeded);
+    }
+
+    #[test]
+    fn a_read_unit_needs_no_change() {
+        let mut facts = good_facts();
+        facts.expects_changes = false;
+        facts.changes = None;
+        assert_eq!(judge(&facts), Outcome::Succeeded);
+    }
+
+    #[test]
+    fn facts_survive_their_file() {
+        let text = serde_json::to_string(&good_facts()).unwrap();
+        assert_eq!(serde_json::from_str::<AttemptFacts>(&text).unwrap(), good_facts());
+    }
+
+    #[test]
+    fn names_are_the_stored_ones() {
+        assert_eq!(Outcome::Failed(Cause::DispatchDead).to_string(), "failed(dispatch-dead)");
+        assert_eq!(Outcome::Incomplete(Gap::NoResult).to_string(), "incomplete(no-result)");
+    }
+}

@@ -419,3 +419,228 @@ impl UnitState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Mode;
+
+    fn process() -> ProcessIdentity {
+        ProcessIdentity { boot_id: "b".into(), pid: 7, start_ticks: 9 }
+    }
+
+    /// Every event that there is, one of each kind (two where a condition depends on it).
+    fn events() -> Vec<(&'static str, UnitEvent)> {
+        let stopped = Outcome::Stopped(StopReason::User);
+        vec![
+            (
+                "AttemptBegan",
+                UnitEvent::AttemptBegan {
+                    executor: "codex".parse().unwrap(),
+                    dir: "units/u/1".into(),
+                    why: "w".into(),
+                },
+            ),
+            ("WorkspaceReady", UnitEvent::WorkspaceReady { millis: 1 }),
+            ("ProcessStarted", UnitEvent::ProcessStarted { process: process() }),
+            ("StartFailed", UnitEvent::StartFailed { cause: Cause::Setup, message: "m".into() }),
+            ("HandedOver", UnitEvent::HandedOver),
+            ("WentQuiet", UnitEvent::WentQuiet { seconds: 3 }),
+            ("BecameActive", UnitEvent::BecameActive),
+            ("StopRequested", UnitEvent::StopRequested { reason: StopReason::User }),
+            ("StopEscalated", UnitEvent::StopEscalated),
+            ("ProcessExited", UnitEvent::ProcessExited { settled_itself: true }),
+            (
+                "RetryScheduled",
+                UnitEvent::RetryScheduled {
+                    facts: None,
+                    outcome: Outcome::Failed(Cause::ExitCode),
+                    at: Timestamp(5),
+                    why: "w".into(),
+                },
+            ),
+            ("UnitSettled", UnitEvent::UnitSettled { facts: None, outcome: Outcome::Succeeded, why: "w".into() }),
+            ("UnitSettled/stopped", UnitEvent::UnitSettled { facts: None, outcome: stopped, why: "w".into() }),
+            ("UnitLost", UnitEvent::UnitLost),
+            ("UnitAdopted", UnitEvent::UnitAdopted),
+            ("UnitRequeued/user", requeued(RequeuedBy::User)),
+            ("UnitRequeued/recovery", requeued(RequeuedBy::Recovery)),
+            ("Accepted", UnitEvent::Accepted { why: "w".into(), salvaged: false }),
+            ("Excluded", UnitEvent::Excluded { why: "w".into() }),
+            ("Unreviewed", UnitEvent::Unreviewed),
+            ("Applied", UnitEvent::Applied { tree: "t".into() }),
+            ("Reharvested", UnitEvent::Reharvested { facts: Box::new(crate::outcome::tests::good_facts()) }),
+        ]
+    }
+
+    fn requeued(by: RequeuedBy) -> UnitEvent {
+        UnitEvent::UnitRequeued { by, how: RetryHow::Fresh, message: None }
+    }
+
+    /// A unit after the named events, with the attempt number that each needs.
+    fn after(names: &[&str]) -> Unit {
+        let setup = UnitSetup {
+            id: "u".parse().unwrap(),
+            mode: Mode::Write,
+            executors: vec!["codex".parse().unwrap()],
+            retries: 1,
+            owns: Vec::new(),
+        };
+        let mut unit = Unit::new(setup, Timestamp(0));
+        for name in names {
+            let event = events().into_iter().find(|(known, _)| known == name).unwrap().1;
+            try_apply(&mut unit, name, &event).unwrap();
+        }
+        unit
+    }
+
+    fn try_apply(unit: &mut Unit, name: &str, event: &UnitEvent) -> Result<(), IllegalTransition> {
+        let attempt = if name == "AttemptBegan" { unit.attempt().next() } else { unit.attempt() };
+        unit.apply(attempt, event, Timestamp(1))
+    }
+
+    const RUN: [&str; 2] = ["AttemptBegan", "ProcessStarted"];
+
+    fn path(extra: &[&'static str]) -> Vec<&'static str> {
+        RUN.iter().copied().chain(extra.iter().copied()).collect()
+    }
+
+    /// The table at the head of this file, row by row: from these states, to that one.
+    #[test]
+    fn the_whole_table_holds() {
+        let from: Vec<(&str, Vec<&str>)> = vec![
+            ("queued", vec![]),
+            ("backoff", path(&["ProcessExited", "RetryScheduled"])),
+            ("preparing", vec!["AttemptBegan"]),
+            ("running", path(&[])),
+            ("stopping-before-start", vec!["AttemptBegan", "StopRequested"]),
+            ("stopping", path(&["StopRequested"])),
+            ("settling", path(&["ProcessExited"])),
+            ("settling-stop", path(&["StopRequested", "ProcessExited"])),
+            ("settled", path(&["ProcessExited", "UnitSettled"])),
+            ("applied", path(&["ProcessExited", "UnitSettled", "Applied"])),
+            ("lost-preparing", vec!["AttemptBegan", "UnitLost"]),
+            ("lost-running", path(&["UnitLost"])),
+            ("lost-stopping", path(&["StopRequested", "UnitLost"])),
+            ("lost-settling", path(&["ProcessExited", "UnitLost"])),
+        ];
+        let legal: &[(&str, &[(&str, &str)])] = &[
+            ("AttemptBegan", &[("queued", "preparing"), ("backoff", "preparing")]),
+            (
+                "WorkspaceReady",
+                &[("preparing", "preparing"), ("stopping", "stopping"), ("stopping-before-start", "stopping")],
+            ),
+            ("ProcessStarted", &[("preparing", "running"), ("stopping-before-start", "stopping")]),
+            (
+                "StartFailed",
+                &[("preparing", "settling"), ("stopping-before-start", "settling"), ("lost-preparing", "settling")],
+            ),
+            ("HandedOver", &[("running", "running")]),
+            ("WentQuiet", &[("running", "running")]),
+            ("BecameActive", &[("running", "running")]),
+            (
+                "StopRequested",
+                &[
+                    ("preparing", "stopping"),
+                    ("running", "stopping"),
+                    ("settling", "settling"),
+                    ("settling-stop", "settling"),
+                    ("lost-preparing", "stopping"),
+                    ("lost-running", "stopping"),
+                    ("lost-stopping", "stopping"),
+                    ("lost-settling", "stopping"),
+                ],
+            ),
+            ("StopEscalated", &[("stopping", "stopping"), ("stopping-before-start", "stopping")]),
+            (
+                "ProcessExited",
+                &[
+                    ("running", "settling"),
+                    ("stopping", "settling"),
+                    ("stopping-before-start", "settling"),
+                    ("lost-preparing", "settling"),
+                    ("lost-running", "settling"),
+                    ("lost-stopping", "settling"),
+                    ("lost-settling", "settling"),
+                ],
+            ),
+            ("RetryScheduled", &[("settling", "backoff")]),
+            ("UnitSettled", &[("settling", "settled"), ("settling-stop", "settled")]),
+            (
+                "UnitSettled/stopped",
+                &[("settling", "settled"), ("settling-stop", "settled"), ("queued", "settled"), ("backoff", "settled")],
+            ),
+            (
+                "UnitLost",
+                &[
+                    ("preparing", "lost"),
+                    ("running", "lost"),
+                    ("stopping", "lost"),
+                    ("stopping-before-start", "lost"),
+                    ("settling", "lost"),
+                    ("settling-stop", "lost"),
+                ],
+            ),
+            (
+                "UnitAdopted",
+                &[
+                    ("lost-preparing", "preparing"),
+                    ("lost-running", "running"),
+                    ("lost-stopping", "stopping"),
+                    ("lost-settling", "settling"),
+                ],
+            ),
+            ("UnitRequeued/user", &[("settled", "queued")]),
+            (
+                "UnitRequeued/recovery",
+                &[
+                    ("settled", "queued"),
+                    ("lost-preparing", "queued"),
+                    ("lost-running", "queued"),
+                    ("lost-stopping", "queued"),
+                    ("lost-settling", "queued"),
+                ],
+            ),
+            ("Accepted", &[("settled", "settled")]),
+            ("Excluded", &[("settled", "settled")]),
+            ("Unreviewed", &[("settled", "settled"), ("applied", "settled")]),
+            ("Applied", &[("settled", "settled"), ("applied", "settled")]),
+            ("Reharvested", &[("settled", "settled"), ("applied", "settled")]),
+        ];
+        for (state, path) in &from {
+            for (name, event) in events() {
+                let row = legal.iter().find(|(known, _)| *known == name).expect("every event has a row").1;
+                let expected = row.iter().find(|(from, _)| from == state).map(|(_, to)| *to);
+                let before = after(path);
+                let mut unit = before.clone();
+                let found = try_apply(&mut unit, name, &event).ok().map(|()| unit.state.name());
+                assert_eq!(found, expected, "{name} while {state}");
+                if expected.is_none() {
+                    assert_eq!(unit, before, "a refused {name} changed a unit that is {state}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn events_of_another_attempt_are_refused() {
+        let mut unit = after(&RUN);
+        assert!(unit.apply(Attempt(2), &UnitEvent::HandedOver, Timestamp(1)).is_err());
+        assert!(unit.apply(Attempt(0), &UnitEvent::HandedOver, Timestamp(1)).is_err());
+    }
+
+    #[test]
+    fn a_stop_is_not_forgotten_by_a_lost_supervisor() {
+        let mut unit = after(&path(&["StopRequested", "UnitLost"]));
+        assert_eq!(unit.stop(), Some(StopReason::User));
+        try_apply(&mut unit, "ProcessExited", &UnitEvent::ProcessExited { settled_itself: true }).unwrap();
+        assert_eq!(unit.stop(), Some(StopReason::User));
+    }
+
+    #[test]
+    fn a_retry_takes_the_users_decision_back() {
+        let unit = after(&path(&["ProcessExited", "UnitSettled", "Accepted", "UnitRequeued/user"]));
+        assert_eq!(unit.disposition, Disposition::Unreviewed);
+        assert_eq!(unit.attempts.len(), 1, "the old attempt is kept");
+    }
+}

@@ -111,6 +111,7 @@ mod tests {
             carried: 0,
             unseen: 0,
             jobs: 2,
+            verifies: false,
             units: vec![unit.clone()],
         };
         let began = UnitEvent::AttemptBegan {

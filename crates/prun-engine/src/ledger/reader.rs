@@ -64,13 +64,7 @@ impl Reader {
             .connection
             .prepare_cached("SELECT seq, at, unit, attempt, data FROM events WHERE seq > ?1 ORDER BY seq")?;
         let rows = select.query_map([seq.0], |row| {
-            Ok(Row {
-                seq: row.get(0)?,
-                at: row.get(1)?,
-                unit: row.get(2)?,
-                attempt: row.get(3)?,
-                data: row.get(4)?,
-            })
+            Ok(Row { seq: row.get(0)?, at: row.get(1)?, unit: row.get(2)?, attempt: row.get(3)?, data: row.get(4)? })
         })?;
         rows.collect()
     }
@@ -80,7 +74,8 @@ impl Reader {
         if row.seq != expected.0 {
             return Err(damaged(format!("the next row is event {}", row.seq)));
         }
-        let unit = row.unit.map(|unit| unit.parse::<UnitId>()).transpose().map_err(|error| damaged(error.to_string()))?;
+        let unit =
+            row.unit.map(|unit| unit.parse::<UnitId>()).transpose().map_err(|error| damaged(error.to_string()))?;
         let kind = EventKind::from_json(unit, row.attempt.map(Attempt), &row.data);
         Ok(Event { seq: Seq(row.seq), at: Timestamp(row.at), kind })
     }

@@ -1,0 +1,350 @@
+//! A whole supervisor in a fake world: slow, late, repeated and missing messages, crashes at any step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{Mode, RunSetup, UnitSetup};
+use crate::outcome::tests::good_facts;
+use crate::outcome::{CheckFacts, Exit};
+use crate::run::RunState;
+use crate::schedule::Capacity;
+use crate::time::Timestamp;
+
+const JOBS: u32 = 3;
+const SLOTS: u32 = 2;
+
+/// What has become of one dispatcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dispatcher {
+    Alive,
+    /// It wrote its facts and left.
+    Settled,
+    /// It died without facts.
+    Dead,
+}
+
+/// The world outside: which dispatchers there are, and what is under way to the supervisor.
+struct World {
+    ledger: Vec<Event>,
+    dispatchers: BTreeMap<(UnitId, Attempt), Dispatcher>,
+    /// Attempts whose fence a successor has taken.
+    fenced: BTreeSet<(UnitId, Attempt)>,
+    pending: Vec<Input>,
+    now: Now,
+    left: bool,
+    answers: BTreeMap<u64, Reply>,
+}
+
+fn process(attempt: Attempt) -> ProcessIdentity {
+    ProcessIdentity { boot_id: "b".into(), pid: attempt.0, start_ticks: 1 }
+}
+
+fn setup(units: usize, retries: u32) -> RunSetup {
+    let unit = |number: usize| UnitSetup {
+        id: format!("u{number}").parse().unwrap(),
+        mode: Mode::Write,
+        executors: vec!["codex".parse().unwrap(), "command".parse().unwrap()],
+        retries,
+        owns: Vec::new(),
+    };
+    RunSetup {
+        title: "t".into(),
+        plan_digest: "d".into(),
+        repo: None,
+        subdir: String::new(),
+        base: None,
+        base_tree: Some("tree".into()),
+        carried: 0,
+        unseen: 0,
+        jobs: JOBS,
+        verifies: true,
+        units: (0..units).map(unit).collect(),
+    }
+}
+
+fn resources() -> Resources {
+    let capacity = Capacity { slots: SLOTS, stagger_millis: 50 };
+    let executors = ["codex", "command"].map(|name| (name.parse().unwrap(), capacity));
+    Resources { jobs: JOBS, executors: executors.into(), last_start: BTreeMap::new() }
+}
+
+impl World {
+    fn new(units: usize, retries: u32) -> Self {
+        let kind = EventKind::run(RunEvent::PlanAccepted(Box::new(setup(units, retries))));
+        let first = Event { seq: crate::ids::Seq(1), at: Timestamp(0), kind };
+        Self {
+            ledger: vec![first],
+            dispatchers: BTreeMap::new(),
+            fenced: BTreeSet::new(),
+            pending: Vec::new(),
+            now: Now::default(),
+            left: false,
+            answers: BTreeMap::new(),
+        }
+    }
+
+    /// A supervisor as a new process would make it: from the ledger alone.
+    fn supervisor(&mut self, resume: bool) -> Supervisor {
+        let run = RunState::replay(&self.ledger).expect("the ledger replays");
+        self.pending = vec![Input::Started { process: process(Attempt(999)), version: "v".into(), resume }];
+        Supervisor::new(run, resources())
+    }
+
+    fn feed(&mut self, supervisor: &mut Supervisor, input: Input, crash_after: Option<usize>) -> bool {
+        let effects = supervisor.handle(input, self.now);
+        let (records, acts): (Vec<_>, Vec<_>) =
+            effects.into_iter().partition(|effect| matches!(effect, Effect::Record(_)));
+        for record in records {
+            if let Effect::Record(event) = record {
+                self.ledger.push(event);
+            }
+        }
+        for (number, act) in acts.into_iter().enumerate() {
+            if crash_after == Some(number) {
+                return false;
+            }
+            self.carry_out(act);
+        }
+        crash_after.is_none()
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Record(_) => {}
+            // Whoever watches a dispatcher that is gone already hears of it at once.
+            Effect::Watch { unit, attempt, .. } => match self.dispatchers.get(&(unit.clone(), attempt)) {
+                Some(Dispatcher::Alive) => {}
+                Some(how) => {
+                    let facts = (*how == Dispatcher::Settled).then(|| Box::new(good_facts()));
+                    self.pending.push(Input::DispatcherExited { unit, attempt, facts });
+                }
+                None => panic!("{unit} is watched and was never started"),
+            },
+            Effect::Prepare { unit, attempt, .. } => {
+                let result = if attempt.0 % 7 == 6 { Err("no space".into()) } else { Ok(3) };
+                self.pending.push(Input::Prepared { unit, attempt, result });
+            }
+            Effect::Spawn { unit, attempt } => {
+                let living = self.dispatchers.iter().any(|((other, _), is)| *other == unit && *is == Dispatcher::Alive);
+                assert!(!living, "{unit} would run twice at a time");
+                assert!(!self.fenced.contains(&(unit.clone(), attempt)), "a fenced attempt was started");
+                self.dispatchers.insert((unit.clone(), attempt), Dispatcher::Alive);
+                self.pending.push(Input::Spawned { unit, attempt, result: Ok(process(attempt)) });
+            }
+            Effect::Terminate { process, kill } => self.end_by_pid(&process, kill),
+            Effect::Submit { process, .. } => self.end_by_pid(&process, false),
+            Effect::Clean { unit, attempt } => {
+                self.fenced.insert((unit.clone(), attempt));
+                self.pending.push(Input::Cleaned { unit, attempt, facts: None });
+            }
+            Effect::Observe { unit, attempt } => {
+                let key = (unit.clone(), attempt);
+                let found = match self.dispatchers.get(&key) {
+                    None => Observation::NeverStarted,
+                    Some(Dispatcher::Alive) => Observation::Alive(process(attempt)),
+                    Some(Dispatcher::Settled) => Observation::Settled(Box::new(good_facts())),
+                    Some(Dispatcher::Dead) => Observation::Dead(None),
+                };
+                if !matches!(found, Observation::Alive(_)) {
+                    self.fenced.insert(key);
+                }
+                self.pending.push(Input::Observed { unit, attempt, found });
+            }
+            Effect::CheckRepository => {
+                self.pending.push(Input::RepositoryChecked { touched: Vec::new(), moved: None });
+            }
+            Effect::VerifyBase => {
+                let check =
+                    CheckFacts { ok: true, exit: Exit::Code { code: 0 }, timed_out: false, millis: 1, log: "l".into() };
+                self.pending.push(Input::BaseVerified { tree: "tree".into(), check });
+            }
+            Effect::Answer { token, reply } => {
+                self.answers.insert(token, reply);
+            }
+            Effect::Leave => self.left = true,
+        }
+    }
+
+    fn end_by_pid(&mut self, process: &ProcessIdentity, kill: bool) {
+        let keys: Vec<_> = self.dispatchers.keys().filter(|(_, attempt)| attempt.0 == process.pid).cloned().collect();
+        for key in keys {
+            self.end(&key, if kill { Dispatcher::Dead } else { Dispatcher::Settled }, 0);
+        }
+    }
+
+    fn end(&mut self, key: &(UnitId, Attempt), how: Dispatcher, flavour: u8) {
+        if self.dispatchers.get(key) != Some(&Dispatcher::Alive) {
+            return;
+        }
+        self.dispatchers.insert(key.clone(), how);
+        let mut facts = good_facts();
+        if flavour % 3 == 1 {
+            facts.exit = Exit::Code { code: 1 };
+        }
+        let facts = (how == Dispatcher::Settled).then(|| Box::new(facts));
+        self.pending.push(Input::DispatcherExited { unit: key.0.clone(), attempt: key.1, facts });
+    }
+
+    fn check(&self, supervisor: &Supervisor) {
+        let replayed = RunState::replay(&self.ledger).expect("every ledger replays");
+        assert_eq!(&replayed, supervisor.run(), "live state equals replay");
+        assert!(replayed.active().count() <= JOBS as usize, "more units than jobs");
+        for name in ["codex", "command"] {
+            let on = |unit: &&Unit| unit.attempts.last().is_some_and(|last| last.executor.as_str() == name);
+            assert!(replayed.active().filter(on).count() <= SLOTS as usize, "more units on {name} than slots");
+        }
+    }
+}
+
+/// One thing that the world does.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Deliver a message that is under way, twice if it says so.
+    Deliver { which: usize, twice: bool },
+    /// A dispatcher ends.
+    End { which: usize, dies: bool, flavour: u8 },
+    /// Time passes.
+    Wait { millis: u32 },
+    /// Somebody asks for something.
+    Ask { unit: usize, what: u8 },
+    /// The supervisor is killed in the middle of carrying out what follows from a tick.
+    Crash { after: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(which, twice)| Step::Deliver { which, twice }),
+        3 => (any::<usize>(), prop::bool::weighted(0.2), any::<u8>())
+            .prop_map(|(which, dies, flavour)| Step::End { which, dies, flavour }),
+        3 => (0_u32..70_000).prop_map(|millis| Step::Wait { millis }),
+        1 => (any::<usize>(), any::<u8>()).prop_map(|(unit, what)| Step::Ask { unit, what }),
+        1 => (0_usize..4).prop_map(|after| Step::Crash { after }),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+fn command(unit: UnitId, what: u8) -> Command {
+    match what % 9 {
+        0 => Command::Stop { unit: Some(unit), now: false },
+        1 => Command::Stop { unit: Some(unit), now: true },
+        2 => Command::Stop { unit: None, now: what > 128 },
+        3 => Command::Retry { unit, how: RetryHow::Fresh, message: None },
+        4 => Command::Retry { unit, how: RetryHow::Continue, message: Some("m".into()) },
+        5 => Command::Accept { unit, why: "w".into(), salvaged: what > 128 },
+        6 => Command::Exclude { unit, why: "w".into() },
+        7 => Command::Unreview { unit },
+        _ => Command::Submit { unit },
+    }
+}
+
+fn play(units: usize, retries: u32, steps: Vec<Step>) {
+    let mut world = World::new(units, retries);
+    let mut supervisor = world.supervisor(false);
+    let mut token = 0;
+    for step in steps {
+        if world.left {
+            // Whoever wants more after the end starts another supervisor.
+            world.left = false;
+            supervisor = world.supervisor(true);
+        }
+        match step {
+            Step::Deliver { which, twice } if !world.pending.is_empty() => {
+                let place = which % world.pending.len();
+                let input = world.pending.remove(place);
+                if twice && !matches!(input, Input::Started { .. }) {
+                    world.feed(&mut supervisor, input.clone(), None);
+                }
+                world.feed(&mut supervisor, input, None);
+            }
+            Step::Deliver { .. } => {}
+            Step::End { which, dies, flavour } => {
+                let alive: Vec<_> = living(&world);
+                if !alive.is_empty() {
+                    let how = if dies { Dispatcher::Dead } else { Dispatcher::Settled };
+                    let key = alive[which % alive.len()].clone();
+                    world.end(&key, how, flavour);
+                }
+            }
+            Step::Wait { millis } => {
+                world.now.mono += u64::from(millis);
+                world.now.wall = world.now.wall.plus(i64::from(millis));
+                // A supervisor that has not begun hears nothing else.
+                if supervisor.run().supervisor.is_some() {
+                    world.feed(&mut supervisor, Input::Tick, None);
+                }
+            }
+            Step::Ask { unit, what } => {
+                token += 1;
+                let unit = format!("u{}", unit % units).parse().unwrap();
+                world.feed(&mut supervisor, Input::Asked { token, command: command(unit, what) }, None);
+                assert!(world.answers.contains_key(&token), "every command is answered");
+            }
+            Step::Crash { after } => {
+                world.feed(&mut supervisor, Input::Tick, Some(after));
+                supervisor = world.supervisor(after % 2 == 0);
+            }
+        }
+        world.check(&supervisor);
+    }
+    finish(world, supervisor);
+}
+
+fn living(world: &World) -> Vec<(UnitId, Attempt)> {
+    let alive = world.dispatchers.iter().filter(|(_, is)| **is == Dispatcher::Alive);
+    alive.map(|(key, _)| key.clone()).collect()
+}
+
+/// With a world that answers everything and ends every worker, each run comes to its end.
+fn finish(mut world: World, mut supervisor: Supervisor) {
+    for _ in 0..2_000 {
+        if world.left {
+            assert!(living(&world).is_empty(), "the supervisor left a living dispatcher");
+            return;
+        }
+        if world.pending.is_empty() {
+            living(&world).iter().for_each(|key| world.end(key, Dispatcher::Settled, 0));
+        }
+        let input = if world.pending.is_empty() { Input::Tick } else { world.pending.remove(0) };
+        world.now.mono += 1_000;
+        world.now.wall = world.now.wall.plus(1_000);
+        world.feed(&mut supervisor, input, None);
+        world.check(&supervisor);
+    }
+    panic!("the run never ends: {:?}", supervisor.run().units.iter().map(|unit| &unit.state).collect::<Vec<_>>());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_order_of_events_breaks_a_run(units in 1_usize..6, retries in 0_u32..3, steps in steps()) {
+        play(units, retries, steps);
+    }
+
+    #[test]
+    fn every_prefix_of_a_ledger_replays(units in 1_usize..4, steps in steps()) {
+        let mut world = World::new(units, 1);
+        let mut supervisor = world.supervisor(false);
+        for step in steps {
+            match step {
+                Step::Deliver { which, .. } if !world.pending.is_empty() => {
+                    let place = which % world.pending.len();
+                    let input = world.pending.remove(place);
+                    world.feed(&mut supervisor, input, None);
+                }
+                Step::End { which, dies, flavour } => {
+                    let alive = living(&world);
+                    if let Some(key) = alive.get(which % alive.len().max(1)) {
+                        world.end(key, if dies { Dispatcher::Dead } else { Dispatcher::Settled }, flavour);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for end in 0..=world.ledger.len() {
+            prop_assert!(RunState::replay(&world.ledger[..end]).is_ok());
+        }
+    }
+}

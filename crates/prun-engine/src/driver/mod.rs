@@ -1,0 +1,4 @@
+//! To come.
+pub mod clock;
+pub mod pool;
+pub mod watcher;
