@@ -229,7 +229,9 @@ impl Supervisor {
     }
 
     fn exited(&mut self, unit: &UnitId, attempt: Attempt, facts: Option<Box<AttemptFacts>>, now: Now) {
-        if !matches!(self.state(unit), Some(UnitState::Running(_) | UnitState::Stopping { .. })) {
+        // What is being observed is told of by the observation, or watched after it.
+        let known = !self.observing.contains(unit);
+        if !known || !matches!(self.state(unit), Some(UnitState::Running(_) | UnitState::Stopping { .. })) {
             return;
         }
         self.record_unit(unit, UnitEvent::ProcessExited { settled_itself: facts.is_some() }, now);

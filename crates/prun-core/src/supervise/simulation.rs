@@ -85,11 +85,14 @@ impl World {
         }
     }
 
-    /// A supervisor as a new process would make it: from the ledger alone.
+    /// A supervisor as a new process makes it: from the ledger alone.
     fn supervisor(&mut self, resume: bool) -> Supervisor {
         let run = RunState::replay(&self.ledger).expect("the ledger replays");
-        self.pending = vec![Input::Started { process: process(Attempt(999)), version: "v".into(), resume }];
-        Supervisor::new(run, resources())
+        self.pending.clear();
+        let mut supervisor = Supervisor::new(run, resources());
+        let started = Input::Started { process: process(Attempt(999)), version: "v".into(), resume };
+        self.feed(&mut supervisor, started, None);
+        supervisor
     }
 
     fn feed(&mut self, supervisor: &mut Supervisor, input: Input, crash_after: Option<usize>) -> bool {
@@ -253,7 +256,7 @@ fn play(units: usize, retries: u32, steps: Vec<Step>) {
             Step::Deliver { which, twice } if !world.pending.is_empty() => {
                 let place = which % world.pending.len();
                 let input = world.pending.remove(place);
-                if twice && !matches!(input, Input::Started { .. }) {
+                if twice {
                     world.feed(&mut supervisor, input.clone(), None);
                 }
                 world.feed(&mut supervisor, input, None);
@@ -270,10 +273,7 @@ fn play(units: usize, retries: u32, steps: Vec<Step>) {
             Step::Wait { millis } => {
                 world.now.mono += u64::from(millis);
                 world.now.wall = world.now.wall.plus(i64::from(millis));
-                // A supervisor that has not begun hears nothing else.
-                if supervisor.run().supervisor.is_some() {
-                    world.feed(&mut supervisor, Input::Tick, None);
-                }
+                world.feed(&mut supervisor, Input::Tick, None);
             }
             Step::Ask { unit, what } => {
                 token += 1;
