@@ -1,0 +1,356 @@
+//! From text to a [`PlanFile`], or to every problem at once.
+
+use std::collections::HashMap;
+
+use crate::event::Mode;
+use crate::ids::UnitId;
+use crate::plan::fields::{self, Fields, Given, Item};
+use crate::plan::model::{
+    DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES, Dirty, PLAN_VERSION, PlanFile, PlanPlaces,
+    Prompt, UnitPlaces, UnitPlan,
+};
+use crate::plan::problem::{Place, Problem, quoted};
+use crate::plan::settings::{self, Settings};
+use crate::plan::tree::{self, Node, Value};
+
+/// The longest plan, in bytes: far above any that a person or an agent writes.
+pub const MAX_PLAN_BYTES: usize = 4 << 20;
+/// The most units of a plan.
+pub const MAX_UNITS: usize = 10_000;
+/// The most units at once that a plan may ask for.
+const MAX_JOBS: u32 = 1_000;
+const START: Place = Place { line: 1, column: 1 };
+
+/// How a plan is written down. Both have the same keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// TOML, the usual one.
+    Toml,
+    /// Strict JSON.
+    Json,
+}
+
+impl Format {
+    /// The format of a plan: JSON where its file says so or it begins with a brace, as no TOML does.
+    #[must_use]
+    pub fn of(file: &str, text: &str) -> Self {
+        let json = file.to_ascii_lowercase().ends_with(".json") || text.trim_start().starts_with('{');
+        if json { Self::Json } else { Self::Toml }
+    }
+}
+
+/// Reads a plan.
+///
+/// # Errors
+/// Every problem of the text, sorted by place; a syntax error alone, because nothing after it can be trusted.
+pub fn parse(text: &str, format: Format) -> Result<PlanFile, Vec<Problem>> {
+    if text.len() > MAX_PLAN_BYTES {
+        let message = format!("the plan has {} bytes; at most {MAX_PLAN_BYTES} are allowed", text.len());
+        return Err(vec![Problem::new(START, message).hint("put long prompts into files and name them: prompt_file")]);
+    }
+    let root = match format {
+        Format::Toml => tree::from_toml(text).map_err(|problem| vec![problem]),
+        Format::Json => tree::from_json(text),
+    }?;
+    let mut problems = Vec::new();
+    let plan = read_plan(&mut Fields::new(root), &mut problems);
+    problems.sort();
+    match plan {
+        Some(plan) if problems.is_empty() => Ok(plan),
+        _ => Err(problems),
+    }
+}
+
+/// `None` only where a problem was noted.
+fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFile> {
+    // Editors look at it; to prun it says nothing.
+    fields.take("$schema");
+    read_version(fields, problems);
+    let title = fields.read("title", problems, fields::text).value();
+    let repo = fields.read("repo", problems, fields::text);
+    let base = fields.read("base", problems, |item| item.checked(revision));
+    let dirty = [("include", Dirty::Include), ("ignore", Dirty::Ignore)];
+    let dirty = fields.read("dirty", problems, |item| item.word(&dirty)).value();
+    let setup = fields.read("setup", problems, settings::command_line).value();
+    let verify = fields.read("verify", problems, settings::command_line).value();
+    let jobs = fields.read("jobs", problems, |item| item.integer(&(1..=MAX_JOBS)));
+    let context_file = fields.read("context_file", problems, fields::text);
+    let defaults = read_defaults(fields, problems);
+    let units = read_units(fields, &defaults, problems);
+    fields.finish(problems);
+    let places =
+        PlanPlaces { repo: repo.place(), base: base.place(), jobs: jobs.place(), context_file: context_file.place() };
+    let units = units?;
+    Some(PlanFile {
+        version: PLAN_VERSION,
+        title: title.unwrap_or_else(|| title_of(&units)),
+        repo: repo.value(),
+        base: base.value().unwrap_or_else(|| "HEAD".to_owned()),
+        dirty,
+        setup,
+        verify,
+        jobs: jobs.value(),
+        context: context_file.value().map(Prompt::File),
+        units,
+        places,
+    })
+}
+
+fn read_version(fields: &mut Fields, problems: &mut Vec<Problem>) {
+    let version = fields.read("version", problems, |item| match item.value {
+        Value::Integer(1) => Ok(()),
+        Value::Integer(other) => Err(item.site.problem(&format!("is {other}; this prun reads plans of version 1"))),
+        _ => Err(item.wants("the integer 1")),
+    });
+    if version.is_missing() {
+        problems.push(Problem::new(START, "`version` is missing").hint("begin the plan with: version = 1"));
+    }
+}
+
+fn read_defaults(fields: &mut Fields, problems: &mut Vec<Problem>) -> Settings {
+    let entries = fields.read("defaults", problems, fields::table).value().unwrap_or_default();
+    let mut fields = Fields::new(entries);
+    let settings = settings::read(&mut fields, problems);
+    for key in ["id", "prompt", "prompt_file", "owns", "deliverables"] {
+        if let Some(entry) = fields.take_stray(key) {
+            problems.push(Problem::new(entry.place, format!("`{key}` is each unit's own, not a default")));
+        }
+    }
+    fields.finish(problems);
+    settings
+}
+
+fn read_units(fields: &mut Fields, defaults: &Settings, problems: &mut Vec<Problem>) -> Option<Vec<UnitPlan>> {
+    let nodes = match fields.read("unit", problems, unit_nodes) {
+        Given::Value(nodes, _) => nodes,
+        Given::Bad => return None,
+        Given::Missing => {
+            problems.push(Problem::new(START, "the plan has no unit").hint("add one: [[unit]] with id and prompt"));
+            return None;
+        }
+    };
+    let mut ids = HashMap::new();
+    // Read them all before the first failure counts, so that every problem is told.
+    let units: Vec<_> = nodes.into_iter().map(|node| read_unit(node, defaults, &mut ids, problems)).collect();
+    units.into_iter().collect()
+}
+
+fn unit_nodes(item: Item<'_>) -> Result<Vec<Node>, Problem> {
+    match item.value {
+        Value::Array(nodes) if nodes.is_empty() => Err(item.site.problem("holds no unit")),
+        Value::Array(nodes) if nodes.len() > MAX_UNITS => {
+            Err(item.site.problem(&format!("holds {} units; at most {MAX_UNITS} are allowed", nodes.len())))
+        }
+        Value::Array(nodes) => Ok(nodes),
+        Value::Table(_) => Err(item.wants("an array of tables").hint("write [[unit]], with two brackets")),
+        _ => Err(item.wants("an array of tables")),
+    }
+}
+
+/// `None` only where a problem was noted.
+fn read_unit(
+    node: Node,
+    defaults: &Settings,
+    ids: &mut HashMap<String, (String, Place)>,
+    problems: &mut Vec<Problem>,
+) -> Option<UnitPlan> {
+    let Value::Table(entries) = node.value else {
+        problems.push(Problem::new(node.place, format!("a unit is a table, not {}", node.value.kind())));
+        return None;
+    };
+    read_unit_fields(&mut Fields::new(entries), node.place, defaults, ids, problems)
+}
+
+/// `None` only where a problem was noted.
+fn read_unit_fields(
+    fields: &mut Fields,
+    unit: Place,
+    defaults: &Settings,
+    ids: &mut HashMap<String, (String, Place)>,
+    problems: &mut Vec<Problem>,
+) -> Option<UnitPlan> {
+    let (id, id_place) = read_id(fields, unit, ids, problems);
+    let own = settings::read(fields, problems);
+    let (prompt, prompt_place) = read_prompt(fields, unit, problems);
+    let mode = settings::closest(&own.mode, &defaults.mode).unwrap_or(Mode::Write);
+    let owns = fields.read("owns", problems, |item| owns(item, mode));
+    let deliverables = fields.read("deliverables", problems, |item| item.texts(deliverable)).value();
+    fields.finish(problems);
+    let (executors, executor_place) = settings::executors_of(&own, defaults);
+    let command = settings::command_of(&own, defaults, &executors, executor_place.or(Some(unit)));
+    let command = command.unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    if let (Mode::Write, Given::Value(false, place)) = (mode, &own.checkout) {
+        problems.push(Problem::new(*place, "`checkout` = false is for read units").hint("say mode = \"read\""));
+    }
+    Some(UnitPlan {
+        id: id?,
+        mode,
+        executors,
+        command,
+        prompt: prompt?,
+        places: UnitPlaces { id: id_place, executor: executor_place, prompt: prompt_place, owns: owns.place() },
+        owns: owns.value().unwrap_or_default(),
+        verify: settings::closest(&own.verify, &defaults.verify),
+        deliverables: deliverables.unwrap_or_default(),
+        effort: settings::closest(&own.effort, &defaults.effort),
+        model: settings::closest(&own.model, &defaults.model),
+        env: settings::env_of(&own, defaults),
+        retries: settings::closest(&own.retries, &defaults.retries).unwrap_or(DEFAULT_RETRIES),
+        timeout_millis: settings::closest(&own.timeout, &defaults.timeout).flatten(),
+        idle_millis: settings::closest(&own.idle_timeout, &defaults.idle_timeout).unwrap_or(Some(DEFAULT_IDLE_MILLIS)),
+        first_output_millis: settings::closest(&own.first_output_timeout, &defaults.first_output_timeout)
+            .unwrap_or(Some(DEFAULT_FIRST_OUTPUT_MILLIS)),
+        checkout: mode == Mode::Write || settings::closest(&own.checkout, &defaults.checkout).unwrap_or(true),
+    })
+}
+
+fn read_id(
+    fields: &mut Fields,
+    unit: Place,
+    ids: &mut HashMap<String, (String, Place)>,
+    problems: &mut Vec<Problem>,
+) -> (Option<UnitId>, Option<Place>) {
+    const HINT: &str = "an id is 1 to 64 of A-Z a-z 0-9 _ - and begins without a dash";
+    let given = fields
+        .read("id", problems, |item| item.checked(|text| text.parse::<UnitId>()).map_err(|problem| problem.hint(HINT)));
+    if given.is_missing() {
+        problems.push(Problem::new(unit, "the unit has no `id`").hint(HINT));
+    }
+    let place = given.place();
+    let id = given.value();
+    if let (Some(id), Some(place)) = (&id, place) {
+        problems.extend(taken(id, place, ids));
+    }
+    (id, place)
+}
+
+/// Ids become names of directories, which some file systems take for equal when only the case differs.
+fn taken(id: &UnitId, place: Place, ids: &mut HashMap<String, (String, Place)>) -> Option<Problem> {
+    let text = id.as_str();
+    match ids.get(&text.to_ascii_lowercase()) {
+        None => {
+            ids.insert(text.to_ascii_lowercase(), (text.to_owned(), place));
+            None
+        }
+        Some((other, at)) if other == text => {
+            Some(Problem::new(place, format!("the id `{text}` is taken by the unit at {}:{}", at.line, at.column)))
+        }
+        Some((other, at)) => Some(Problem::new(
+            place,
+            format!("the id `{text}` is equal but for case to `{other}` at {}:{}", at.line, at.column),
+        )),
+    }
+}
+
+fn read_prompt(fields: &mut Fields, unit: Place, problems: &mut Vec<Problem>) -> (Option<Prompt>, Option<Place>) {
+    let inline = fields.read("prompt", problems, prompt_text);
+    let file = fields.read("prompt_file", problems, fields::text);
+    match (inline, file) {
+        (Given::Missing, Given::Missing) => {
+            problems.push(Problem::new(unit, "the unit has no prompt").hint("give it `prompt` or `prompt_file`"));
+            (None, None)
+        }
+        (Given::Value(text, place), Given::Missing) => (Some(Prompt::Inline(text)), Some(place)),
+        (Given::Missing, Given::Value(path, place)) => (Some(Prompt::File(path)), Some(place)),
+        (Given::Bad, _) | (_, Given::Bad) => (None, None),
+        (Given::Value(..), Given::Value(_, place)) => {
+            problems.push(Problem::new(place, "the unit has both `prompt` and `prompt_file`").hint("leave one out"));
+            (None, None)
+        }
+    }
+}
+
+/// A prompt goes in by stdin, so it may hold any character; but one without a word would run a worker for nothing.
+fn prompt_text(item: Item<'_>) -> Result<String, Problem> {
+    let site = item.site;
+    let text = item.string()?;
+    if text.trim().is_empty() { Err(site.problem("is empty")) } else { Ok(text) }
+}
+
+fn owns(item: Item<'_>, mode: Mode) -> Result<Vec<String>, Problem> {
+    if mode == Mode::Read {
+        return Err(item.site.problem("is for write units; a read unit changes nothing").hint("say mode = \"write\""));
+    }
+    item.texts(pattern)
+}
+
+/// A line of a `.gitignore` that stands for paths of the repository.
+fn pattern(text: &str) -> Result<(), String> {
+    let shown = quoted(text);
+    if text.starts_with('#') {
+        return Err(format!("has {shown}, which gitignore takes for a comment; write \\{text}"));
+    }
+    if text.contains('\n') {
+        return Err(format!("has {shown}, which is more than one line"));
+    }
+    if text.split('/').any(|part| part == "..") {
+        return Err(format!("has {shown}, which leaves the repository"));
+    }
+    let mut patterns = ignore::gitignore::GitignoreBuilder::new("");
+    let fault = patterns.add_line(None, text).err();
+    fault.map_or(Ok(()), |error| Err(format!("has a bad pattern: {error}")))
+}
+
+fn deliverable(path: &str) -> Result<(), String> {
+    let shown = quoted(path);
+    if path.starts_with('/') {
+        return Err(format!("has {shown}, which is absolute; paths are relative to the workspace"));
+    }
+    match path.split('/').find(|part| matches!(*part, "" | "." | "..")) {
+        Some("..") => Err(format!("has {shown}, which leaves the workspace")),
+        Some(_) => Err(format!("has {shown}, which is not in its shortest form (no `.`, no empty part)")),
+        None => Ok(()),
+    }
+}
+
+fn revision(text: String) -> Result<String, String> {
+    if text.starts_with('-') {
+        return Err(format!("is {}, which git takes for an option", quoted(&text)));
+    }
+    Ok(text)
+}
+
+fn title_of(units: &[UnitPlan]) -> String {
+    const NAMED: usize = 3;
+    let mut title = units.iter().take(NAMED).map(|unit| unit.id.as_str()).collect::<Vec<_>>().join(", ");
+    if units.len() > NAMED {
+        title.push_str(&format!(" and {} more", units.len() - NAMED));
+    }
+    title
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::plan::schema;
+
+    fn in_schema(object: &serde_json::Value) -> BTreeSet<String> {
+        object["properties"].as_object().unwrap().keys().cloned().collect()
+    }
+
+    fn accepted(read: impl FnOnce(&mut Fields)) -> BTreeSet<String> {
+        let mut fields = Fields::new(Vec::new());
+        read(&mut fields);
+        fields.asked().iter().map(|key| (*key).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_reader_and_the_schema_have_the_same_keys() {
+        let schema = schema();
+        let defaults = || settings::read(&mut Fields::new(Vec::new()), &mut Vec::new());
+        assert_eq!(accepted(|fields| drop(read_plan(fields, &mut Vec::new()))), in_schema(&schema));
+        assert_eq!(
+            accepted(|fields| drop(settings::read(fields, &mut Vec::new()))),
+            in_schema(&schema["properties"]["defaults"])
+        );
+        let unit = accepted(|fields| {
+            read_unit_fields(fields, START, &defaults(), &mut HashMap::new(), &mut Vec::new());
+        });
+        assert_eq!(unit, in_schema(&schema["properties"]["unit"]["items"]));
+    }
+}
