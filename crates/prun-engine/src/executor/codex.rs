@@ -1,0 +1,4 @@
+//! Codex.
+
+pub mod errors;
+pub(super) mod events;
