@@ -1,1 +1,4 @@
-//! x
+//! Test tools of prun. Nothing here is part of what users get.
+
+pub mod clients;
+pub mod fake_model;

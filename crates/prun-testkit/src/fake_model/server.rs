@@ -1,0 +1,174 @@
+//! The server: HTTP on a port of its own, on a thread of its own.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream::{self, StreamExt};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::script::{Place, Step};
+use super::{reply, request};
+
+/// A running model server. It ends, and cuts what hangs, when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    port: u16,
+    requests: Arc<AtomicU64>,
+    stop: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts a server on a free port of 127.0.0.1.
+    ///
+    /// # Panics
+    /// No port can be bound or no thread started.
+    #[must_use]
+    pub fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port of 127.0.0.1");
+        listener.set_nonblocking(true).expect("make the socket non-blocking");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        let requests = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&requests);
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("fake-model".into())
+            .spawn(move || serve(listener, counter, stopped))
+            .expect("start a thread");
+        Self { port, requests, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The base URL that a client takes.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    /// How many answers were asked for so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Waits for ever: the server's end is the process's end.
+    pub fn run_forever(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // The thread ends only on a drop of `self`, or by a panic that it has printed itself.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn serve(listener: TcpListener, requests: Arc<AtomicU64>, stopped: oneshot::Receiver<Infallible>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("build a runtime");
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).expect("register the socket");
+        tokio::select! {
+            served = async { axum::serve(listener, router(requests)).await } => served.expect("serve on the socket"),
+            _ = stopped => {}
+        }
+    });
+}
+
+fn router(requests: Arc<AtomicU64>) -> Router {
+    Router::new()
+        .route("/v1/responses", post(respond).get(refuse_websocket))
+        .route("/v1/models", get(async || Json(json!({"models": []}))))
+        .layer(DefaultBodyLimit::disable())
+        .with_state(requests)
+}
+
+/// Codex tries a WebSocket first; this answer makes it go on with plain HTTP at once.
+async fn refuse_websocket() -> StatusCode {
+    StatusCode::UPGRADE_REQUIRED
+}
+
+async fn respond(State(requests): State<Arc<AtomicU64>>, body: Bytes) -> Response {
+    let id = requests.fetch_add(1, Ordering::Relaxed) + 1;
+    let body: Value = match serde_json::from_slice(&body) {
+        Ok(body) => body,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("the request is no JSON: {error}")),
+    };
+    match request::step(&body) {
+        Ok(step) => play(&step, &body, id).await,
+        Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
+    }
+}
+
+async fn play(step: &Step, body: &Value, id: u64) -> Response {
+    if step.hang == Some(Place::Request) {
+        std::future::pending::<()>().await;
+    }
+    if step.drop == Some(Place::Request) {
+        // Ends this connection's task, and with it the connection, without an answer; unlike a panic
+        // it prints nothing.
+        std::panic::resume_unwind(Box::new("dropped by the script"));
+    }
+    if let Some(status) = step.status {
+        return error(step, status);
+    }
+    let mut events = reply::events(step, body, id);
+    let place = step.hang.or(step.drop);
+    match place {
+        Some(Place::Headers) => events.clear(),
+        Some(_) => events.truncate(events.len() / 2),
+        None => {}
+    }
+    let sent = stream::iter(events.into_iter().map(Ok::<_, io::Error>));
+    let body = match (place, step.hang) {
+        (None, _) => Body::from_stream(sent),
+        (Some(_), Some(_)) => Body::from_stream(sent.chain(stream::pending())),
+        (Some(_), None) => {
+            let cut = stream::once(async {
+                // A body that has nothing ready makes the server send what it holds.
+                tokio::task::yield_now().await;
+                Err(io::Error::other("dropped by the script"))
+            });
+            Body::from_stream(sent.chain(cut))
+        }
+    };
+    ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+}
+
+fn error(step: &Step, status: u16) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut headers = HeaderMap::new();
+    for (name, value) in &step.headers {
+        let name = header::HeaderName::from_bytes(name.as_bytes()).expect("the script names a header");
+        headers.insert(name, value.parse().expect("the script gives a header's value"));
+    }
+    match &step.body {
+        Some(body) => (status, headers, Json(body)).into_response(),
+        None => (headers, refuse(status, &format!("scripted status {status}"))).into_response(),
+    }
+}
+
+fn refuse(status: StatusCode, message: &str) -> Response {
+    (status, Json(json!({"error": {"type": "error", "message": message}}))).into_response()
+}
