@@ -1,5 +1,14 @@
 //! Executors: how a unit's worker is started and how its output is understood.
 
 pub mod codex;
+mod command;
 pub mod escape;
+pub mod launch;
+pub mod preflight;
+pub mod program;
+pub mod registry;
 pub mod stream;
+
+pub use escape::escape_line;
+pub use launch::{LaunchError, LaunchRequest, launch};
+pub use registry::{Executor, Kind, Registry};
