@@ -231,7 +231,7 @@ fn unknown(entry: &Entry, known: &[&'static str]) -> Problem {
 }
 
 /// The known word that was probably meant.
-pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     // Long keys would cost time and resemble nothing.
     let short = word.len() <= 64;
     let distance = |known: &&'a str| (strsim::damerau_levenshtein(&word.replace('-', "_"), known), *known);

@@ -21,5 +21,7 @@ pub use prompts::{MAX_PROMPT_BYTES, NamedBy, NamedFile, fill_prompts};
 pub use read::{Format, MAX_PLAN_BYTES, MAX_UNITS, parse};
 pub use schema::schema;
 
+pub(crate) use fields::nearest;
+
 /// What `prun init` writes: a plan that passes [`parse`], with the other keys as comments.
 pub const TEMPLATE: &str = include_str!("template.toml");

@@ -55,14 +55,18 @@ pub fn render(problems: &[Problem], file: &str) -> String {
     text
 }
 
-/// Text of the user's inside a message: in backticks, at most 60 characters, nothing that a terminal obeys.
+/// Text of the user's inside a message: in backticks, short, nothing that a terminal obeys.
 pub(crate) fn quoted(text: &str) -> String {
-    const SHOWN: usize = 60;
-    let mut shown: String = text.chars().take(SHOWN).flat_map(visible).collect();
-    if text.chars().nth(SHOWN).is_some() {
+    format!("`{}`", shown(text, 60))
+}
+
+/// Text of the user's, cut after `most` characters, with nothing in it that a terminal obeys.
+pub(crate) fn shown(text: &str, most: usize) -> String {
+    let mut shown: String = text.chars().take(most).flat_map(visible).collect();
+    if text.chars().nth(most).is_some() {
         shown.push('…');
     }
-    format!("`{shown}`")
+    shown
 }
 
 fn visible(character: char) -> Vec<char> {
