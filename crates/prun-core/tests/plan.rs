@@ -150,7 +150,7 @@ executor = "codex"
     hint: PRUN_* tell a worker where it is, GIT_* would lead it out of its clone
     p.toml:21:23: `env`: `1A` is no name of a variable
     hint: letters, digits and _, no digit first
-    p.toml:21:39: `env`: A wants a string, not an integer
+    p.toml:21:39: `env`: `A` wants a string, not an integer
     hint: put the value in quotes
     p.toml:22:9: `owns` has a bad pattern: error parsing glob 'src/{a': unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
     p.toml:22:19: `owns` has `../x`, which leaves the repository
@@ -334,6 +334,28 @@ fn the_plan_that_init_writes_passes_and_every_example_in_it_too() {
 }
 
 #[test]
+fn what_no_program_can_be_given_is_refused() {
+    let long = "x".repeat(131_072);
+    for line in
+        [format!("command = \"{long}\""), format!("verify = [\"a\", \"{long}\"]"), format!("env.A = \"{long}\"")]
+    {
+        assert!(with_line(&line).contains("over 128 KiB"), "{}", with_line(&line));
+    }
+    assert!(with_line("env.A = \"a\\u0000\"").contains("`env`: `A` holds a NUL character"));
+    let titled = parse("version = 1\ntitle = \"a\\nb\"\n[[unit]]\nid = \"a\"\nprompt = \"x\"", Format::Toml);
+    assert!(titled.unwrap_err()[0].message.contains("one line"));
+}
+
+#[test]
+fn a_byte_order_mark_does_not_count() {
+    let plan = "version = 1\n[[unit]]\nid = \"a\"\nprompt = \"x\"\n";
+    assert!(parse(&format!("\u{feff}{plan}"), Format::Toml).is_ok());
+    let json = "\u{feff}{\"version\": 2}";
+    assert_eq!(Format::of("-", json), Format::Json);
+    assert_eq!(parse(json, Format::Json).unwrap_err()[1].place.unwrap().column, 13);
+}
+
+#[test]
 fn the_format_is_told_by_name_or_first_character() {
     assert_eq!(Format::of("a.JSON", ""), Format::Json);
     assert_eq!(Format::of("-", "\n {"), Format::Json);
@@ -432,7 +454,7 @@ prop_compose! {
 
 prop_compose! {
     fn plan()(
-        title in prop::option::of(words()),
+        title in prop::option::of("[a-zA-Z0-9äß\"'\\\\ /*.-]{0,12}[a-z]"),
         setup in prop::option::of(command()),
         jobs in prop::option::of(1..=1000u32),
         defaults in prop::option::of(defaults()),

@@ -19,6 +19,9 @@ const NOT_YET: [(&str, &str); 7] = [
 /// Keys that other tools have for an order of tasks.
 const DEPENDENCIES: [&str; 6] = ["needs", "depends_on", "depends-on", "dependsOn", "requires", "after"];
 
+/// The most elements of a list such as `owns`.
+const MAX_LIST: usize = 1_000;
+
 /// A table whose keys are being read.
 #[derive(Debug)]
 pub(super) struct Fields {
@@ -175,6 +178,9 @@ impl Item<'_> {
     /// element is noted by itself.
     pub(super) fn texts(self, check: impl Fn(&str) -> Result<(), String>) -> Result<Vec<String>, Problem> {
         let Value::Array(nodes) = self.value else { return Err(self.wants("an array of strings")) };
+        if nodes.len() > MAX_LIST {
+            return Err(self.site.problem(&format!("has {} elements; at most {MAX_LIST} are allowed", nodes.len())));
+        }
         let mut texts: Vec<String> = Vec::new();
         for node in nodes {
             let site = Site { place: node.place, ..self.site };

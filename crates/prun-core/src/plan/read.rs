@@ -34,7 +34,7 @@ impl Format {
     /// The format of a plan: JSON where its file says so or it begins with a brace, as no TOML does.
     #[must_use]
     pub fn of(file: &str, text: &str) -> Self {
-        let json = file.to_ascii_lowercase().ends_with(".json") || text.trim_start().starts_with('{');
+        let json = file.to_ascii_lowercase().ends_with(".json") || without_mark(text).trim_start().starts_with('{');
         if json { Self::Json } else { Self::Toml }
     }
 }
@@ -48,6 +48,7 @@ pub fn parse(text: &str, format: Format) -> Result<PlanFile, Vec<Problem>> {
         let message = format!("the plan has {} bytes; at most {MAX_PLAN_BYTES} are allowed", text.len());
         return Err(vec![Problem::new(START, message).hint("put long prompts into files and name them: prompt_file")]);
     }
+    let text = without_mark(text);
     let root = match format {
         Format::Toml => tree::from_toml(text).map_err(|problem| vec![problem]),
         Format::Json => tree::from_json(text),
@@ -61,12 +62,17 @@ pub fn parse(text: &str, format: Format) -> Result<PlanFile, Vec<Problem>> {
     }
 }
 
+/// Some editors begin a file with a byte order mark, which nobody sees and no column counts.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// `None` only where a problem was noted.
 fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFile> {
     // Editors look at it; to prun it says nothing.
     fields.take("$schema");
     read_version(fields, problems);
-    let title = fields.read("title", problems, fields::text).value();
+    let title = fields.read("title", problems, |item| item.checked(one_line)).value();
     let repo = fields.read("repo", problems, fields::text);
     let base = fields.read("base", problems, |item| item.checked(revision));
     let dirty = [("include", Dirty::Include), ("ignore", Dirty::Ignore)];
@@ -304,6 +310,10 @@ fn deliverable(path: &str) -> Result<(), String> {
         Some(_) => Err(format!("has {shown}, which is not in its shortest form (no `.`, no empty part)")),
         None => Ok(()),
     }
+}
+
+fn one_line(text: String) -> Result<String, &'static str> {
+    if text.contains(char::is_control) { Err("is one line without control characters") } else { Ok(text) }
 }
 
 fn revision(text: String) -> Result<String, String> {

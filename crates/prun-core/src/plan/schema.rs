@@ -78,9 +78,11 @@ pub struct RawUnit {
     pub prompt_file: Option<String>,
     /// What a write unit may change, in the patterns of `.gitignore`. Changes outside are shown. Default: anything.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000))]
     pub owns: Option<Vec<String>>,
     /// Files that must exist at the end, relative to the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000))]
     pub deliverables: Option<Vec<String>>,
     /// The keys that `[defaults]` may have too.
     #[serde(flatten)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::event::Mode;
 use crate::ids::ExecutorName;
 use crate::plan::duration;
-use crate::plan::fields::{self, Fields, Given, Item, Site};
+use crate::plan::fields::{Fields, Given, Item, Site};
 use crate::plan::model::{COMMAND_EXECUTOR, CommandLine, DEFAULT_EXECUTOR, Env, MAX_RETRIES};
 use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Node, Value};
@@ -105,10 +105,23 @@ pub(super) fn closest<T: Clone>(own: &Given<T>, defaults: &Given<T>) -> Option<T
     }
 }
 
+/// The longest argument or variable that Linux hands to a program, in bytes (`MAX_ARG_STRLEN` without its NUL).
+const MAX_ARGUMENT: usize = 131_071;
+
+fn argument(text: String) -> Result<String, &'static str> {
+    if text.contains('\0') {
+        Err("holds a NUL character")
+    } else if text.len() > MAX_ARGUMENT {
+        Err("is over 128 KiB, more than a program can be given in one piece")
+    } else {
+        Ok(text)
+    }
+}
+
 /// Text for `sh -c`, or a program with its arguments.
 pub(super) fn command_line(item: Item<'_>) -> Result<CommandLine, Problem> {
     match item.value {
-        Value::String(_) => fields::text(item).map(CommandLine::Shell),
+        Value::String(_) => item.checked(argument).map(CommandLine::Shell),
         Value::Array(nodes) => argv(item.site, nodes).map(CommandLine::Argv),
         _ => Err(item.wants("a string (for sh -c) or an array (program and arguments)")),
     }
@@ -120,8 +133,7 @@ fn argv(site: Site, nodes: Vec<Node>) -> Result<Vec<String>, Problem> {
     for node in nodes {
         let site = Site { place: node.place, ..site };
         match node.value {
-            Value::String(text) if text.contains('\0') => return Err(site.problem("holds a NUL character")),
-            Value::String(text) => argv.push(text),
+            Value::String(text) => argv.push(argument(text).map_err(|fault| site.problem(fault))?),
             other => return Err(site.problem(&format!("wants strings alone, not {}", other.kind()))),
         }
     }
@@ -190,12 +202,17 @@ fn variable(entry: Entry) -> Result<(String, String), Problem> {
         return Err(Problem::new(entry.place, format!("`env`: {} is prun's to set", quoted(&name)))
             .hint("PRUN_* tell a worker where it is, GIT_* would lead it out of its clone"));
     }
-    match entry.node.value {
-        Value::String(value) if !value.contains('\0') => Ok((name, value)),
-        Value::String(_) => Err(Problem::new(entry.node.place, format!("`env`: {name} holds a NUL character"))),
-        other => Err(Problem::new(entry.node.place, format!("`env`: {name} wants a string, not {}", other.kind()))
-            .hint("put the value in quotes")),
-    }
+    let problem = |fault: &str| Problem::new(entry.node.place, format!("`env`: {} {fault}", quoted(&name)));
+    let value = match entry.node.value {
+        Value::String(value) => value,
+        other => {
+            let fault = format!("wants a string, not {}", other.kind());
+            return Err(problem(&fault).hint("put the value in quotes"));
+        }
+    };
+    // The limit is on NAME=VALUE.
+    argument(format!("{name}={value}")).map_err(problem)?;
+    Ok((name, value))
 }
 
 fn limit(item: Item<'_>) -> Result<Limit, Problem> {
