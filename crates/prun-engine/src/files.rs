@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Whether a write must survive a power cut. Off for tests and benchmarks by `PRUN_DURABLE=off`.
@@ -51,9 +51,23 @@ impl FileError {
 /// # Errors
 /// Any step failed; the old content of `path` stands then, and the temporary file is gone.
 pub fn write_atomically(path: &Path, bytes: &[u8], durability: Durability) -> Result<(), FileError> {
+    write_atomically_with_mode(path, bytes, durability, 0o600)
+}
+
+/// The same for a file that others may read: `mode` is cut by the umask.
+///
+/// # Errors
+/// As [`write_atomically`].
+pub fn write_atomically_with_mode(
+    path: &Path,
+    bytes: &[u8],
+    durability: Durability,
+    mode: u32,
+) -> Result<(), FileError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut temp = tempfile::Builder::new()
         .prefix(".prun-")
+        .permissions(std::fs::Permissions::from_mode(mode))
         .tempfile_in(dir)
         .map_err(FileError::at("create a temporary file in", dir))?;
     temp.write_all(bytes).map_err(FileError::at("write", path))?;

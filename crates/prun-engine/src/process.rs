@@ -1,1 +1,256 @@
-//! To come.
+//! Processes as the kernel lists them: who they are, whether they live, what descends from them.
+//!
+//! A process is its boot, its number and its start time; a number alone is never signalled, and none
+//! is ever found by name.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::OnceLock;
+
+use prun_core::event::ProcessIdentity;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// One process, as `/proc/PID/stat` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// Its number.
+    pub pid: u32,
+    /// Its parent.
+    pub parent: u32,
+    /// The kernel's letter for its state.
+    pub state: u8,
+    /// Its threads.
+    pub threads: u32,
+    /// CPU time of it and of the children that it waited for, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Its start, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl ProcessStat {
+    /// Whether it is only an entry that its parent has not collected. A leader whose other threads go
+    /// on is listed as a zombie too, but lives.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn identity(&self) -> ProcessIdentity {
+        ProcessIdentity { boot_id: boot_id().to_owned(), pid: self.pid, start_ticks: self.start_ticks }
+    }
+}
+
+/// The id of this boot of the machine; empty where the system does not tell.
+#[must_use]
+pub fn boot_id() -> &'static str {
+    static BOOT_ID: OnceLock<String> = OnceLock::new();
+    BOOT_ID.get_or_init(|| {
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    })
+}
+
+/// Reads the text of `/proc/PID/stat`. The program's name, between the first `(` and the *last* `)`, may
+/// hold anything.
+#[must_use]
+pub fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
+    let open = text.iter().position(|byte| *byte == b'(')?;
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let pid = std::str::from_utf8(text.get(..open)?).ok()?.trim().parse().ok()?;
+    let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // The state is field 3 of the manual page and the first one after the name.
+    let number = |field: usize| fields.get(field - 3).and_then(|text| text.parse::<u64>().ok());
+    Some(ProcessStat {
+        pid,
+        parent: u32::try_from(number(4)?).ok()?,
+        state: *fields.first()?.as_bytes().first()?,
+        threads: u32::try_from(number(20)?).unwrap_or(u32::MAX),
+        cpu_ticks: (14..=17).filter_map(number).sum(),
+        start_ticks: number(22)?,
+    })
+}
+
+/// What the kernel says of the process with this number now.
+#[must_use]
+pub fn stat(pid: u32) -> Option<ProcessStat> {
+    parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The identity of the process that has this number now.
+#[must_use]
+pub fn identity(pid: u32) -> Option<ProcessIdentity> {
+    stat(pid).map(|stat| stat.identity())
+}
+
+/// This process.
+#[must_use]
+pub fn own_identity() -> ProcessIdentity {
+    let pid = std::process::id();
+    identity(pid).unwrap_or_else(|| ProcessIdentity { boot_id: boot_id().to_owned(), pid, start_ticks: 0 })
+}
+
+/// Whether this very process lives. A zombie does not.
+#[must_use]
+pub fn is_alive(process: &ProcessIdentity) -> bool {
+    process.boot_id == boot_id()
+        && stat(process.pid).is_some_and(|stat| stat.start_ticks == process.start_ticks && !stat.is_dead())
+}
+
+/// Sends a signal to this very process; `false` where it is gone.
+///
+/// The pidfd is opened before the identity is checked, so that a number that is reused in between
+/// cannot be hit.
+///
+/// # Errors
+/// The kernel refused it.
+pub fn signal_process(process: &ProcessIdentity, signal: Signal) -> io::Result<bool> {
+    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(false) };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Some(pidfd),
+        Err(Errno::SRCH) => return Ok(false),
+        // Kernels before 5.3, and sandboxes, have no pidfds: the check right before the signal must do.
+        Err(Errno::NOSYS | Errno::PERM) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if process.boot_id != boot_id() || stat(process.pid).is_none_or(|stat| stat.start_ticks != process.start_ticks) {
+        return Ok(false);
+    }
+    let sent = pidfd.map_or_else(|| kill_process(pid, signal), |pidfd| pidfd_send_signal(&pidfd, signal));
+    match sent {
+        Ok(()) => Ok(true),
+        Err(Errno::SRCH) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Every process that descends from `root`, without it, parents before children.
+#[must_use]
+pub fn descendants(root: u32) -> Vec<ProcessStat> {
+    if std::fs::metadata(format!("/proc/{root}/task/{root}/children")).is_err() {
+        return descendants_in(root, &all());
+    }
+    let mut found: Vec<ProcessStat> = Vec::new();
+    let mut seen = HashSet::from([root]);
+    let mut to_visit = vec![root];
+    while let Some(parent) = to_visit.pop() {
+        for child in children(parent).into_iter().filter(|child| seen.insert(*child)).collect::<Vec<_>>() {
+            to_visit.push(child);
+            found.extend(stat(child));
+        }
+    }
+    found
+}
+
+/// CPU time of `root` and all that descends from it, in clock ticks.
+#[must_use]
+pub fn tree_cpu_ticks(root: u32) -> u64 {
+    stat(root).into_iter().chain(descendants(root)).map(|stat| stat.cpu_ticks).sum()
+}
+
+/// Every process whose environment holds `entry` (`NAME=value`), as far as this user may look.
+#[must_use]
+pub fn with_environment_entry(entry: &[u8]) -> Vec<ProcessStat> {
+    let carries = |stat: &ProcessStat| {
+        std::fs::read(format!("/proc/{}/environ", stat.pid))
+            .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|found| found == entry))
+    };
+    all().into_iter().filter(carries).collect()
+}
+
+/// The processes of `all` that descend from `root`, parents before children.
+fn descendants_in(root: u32, all: &[ProcessStat]) -> Vec<ProcessStat> {
+    let mut by_parent: HashMap<u32, Vec<&ProcessStat>> = HashMap::new();
+    for stat in all {
+        by_parent.entry(stat.parent).or_default().push(stat);
+    }
+    let mut found = Vec::new();
+    let mut to_visit = vec![root];
+    while let Some(parent) = to_visit.pop() {
+        for child in by_parent.remove(&parent).unwrap_or_default() {
+            to_visit.push(child.pid);
+            found.push(*child);
+        }
+    }
+    found
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    for task in numbered_entries(&format!("/proc/{parent}/task")) {
+        let listed = std::fs::read_to_string(format!("/proc/{parent}/task/{task}/children")).unwrap_or_default();
+        found.extend(listed.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    found
+}
+
+fn all() -> Vec<ProcessStat> {
+    numbered_entries("/proc").filter_map(stat).collect()
+}
+
+fn numbered_entries(dir: &str) -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn row(pid: u32, parent: u32) -> ProcessStat {
+        ProcessStat { pid, parent, state: b'S', threads: 1, cpu_ticks: 0, start_ticks: u64::from(pid) }
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let text = b"42 (a) R 1 1 (x) S 7 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 3 0 999 1 2";
+        let parsed = parse_stat(text).unwrap();
+        assert_eq!(parsed.pid, 42);
+        assert_eq!((parsed.state, parsed.parent, parsed.threads), (b'S', 7, 3));
+        assert_eq!((parsed.cpu_ticks, parsed.start_ticks), (100, 999));
+        assert_eq!(parse_stat(b"42 (x"), None);
+        assert_eq!(parse_stat(b""), None);
+    }
+
+    #[test]
+    fn a_zombie_is_dead_unless_its_threads_go_on() {
+        let zombie = ProcessStat { state: b'Z', ..row(1, 0) };
+        assert!(zombie.is_dead());
+        assert!(!ProcessStat { threads: 2, ..zombie }.is_dead());
+        assert!(!row(1, 0).is_dead());
+    }
+
+    #[test]
+    fn descendants_of_a_listing_are_found_at_any_depth() {
+        let listed = [row(5, 3), row(2, 1), row(3, 2), row(4, 1), row(9, 8)];
+        let found: Vec<u32> = descendants_in(2, &listed).iter().map(|stat| stat.pid).collect();
+        assert_eq!(found, [3, 5]);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "read line"])
+            .env("PRUN_TEST_MARK", "process-rs")
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let known = identity(child.id()).unwrap();
+        assert!(is_alive(&known));
+        assert!(descendants(std::process::id()).iter().any(|stat| stat.pid == child.id()));
+        assert!(descendants_in(std::process::id(), &all()).iter().any(|stat| stat.pid == child.id()));
+        let other = ProcessIdentity { start_ticks: known.start_ticks + 1, ..known.clone() };
+        assert!(!is_alive(&other));
+        assert!(!signal_process(&other, Signal::KILL).unwrap());
+        assert!(signal_process(&known, Signal::KILL).unwrap());
+        // Nobody has collected it: it is listed, and dead.
+        while is_alive(&known) {}
+        assert!(stat(child.id()).is_some());
+        child.wait().unwrap();
+        assert!(!signal_process(&known, Signal::KILL).unwrap());
+    }
+}

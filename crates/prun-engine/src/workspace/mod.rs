@@ -1,1 +1,3 @@
-//! To come.
+//! Where workers work: prepare and harvest.
+
+pub mod harvest;

@@ -1,2 +1,3 @@
-//! x
-fn main() {}
+//! The integration tests, through the real binary.
+
+mod dispatch;

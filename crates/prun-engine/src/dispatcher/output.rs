@@ -1,0 +1,192 @@
+//! The worker's output files: how they grow, and what a structured client's events say.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::spawn::open_append;
+use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
+use crate::state_dir::StateDir;
+
+/// Bytes that are read from the event stream at a time.
+const PIECE: usize = 64 * 1024;
+
+/// The output files of one worker.
+pub(super) struct Outputs {
+    tail: PathBuf,
+    seen: Option<(u64, SystemTime)>,
+    events: Option<Events>,
+    none: StreamReader,
+}
+
+/// What a look at the output files found since the look before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Any file changed.
+    pub(super) grew: bool,
+    /// There is output at all.
+    pub(super) has_output: bool,
+    /// How long ago there was progress: growth of a plain tail, or an event that means progress. What a
+    /// structured client writes to stderr is no progress: retries are reported there too.
+    pub(super) progress: Option<Duration>,
+    /// The size of the larger file.
+    pub(super) largest: u64,
+    /// The client has said its last word.
+    pub(super) is_finished: bool,
+}
+
+struct Events {
+    path: PathBuf,
+    file: File,
+    read: u64,
+    reader: StreamReader,
+    /// Appends to the tail, beside the worker's stderr.
+    readable: File,
+}
+
+impl Outputs {
+    /// The outputs of a worker whose files are in place.
+    pub(super) fn open(state: &StateDir, stream: StreamKind) -> io::Result<Self> {
+        let events = match stream {
+            StreamKind::Plain => None,
+            _ => Some(Events {
+                path: state.events(),
+                file: File::open(state.events())?,
+                read: 0,
+                reader: StreamReader::new(stream),
+                readable: open_append(&state.tail())?,
+            }),
+        };
+        let seen = size_and_time(&state.tail());
+        Ok(Self { tail: state.tail(), seen, events, none: StreamReader::new(StreamKind::Plain) })
+    }
+
+    /// Whether a structured client writes events.
+    pub(super) fn has_events(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// What the client said so far.
+    pub(super) fn summary(&self) -> &StreamSummary {
+        self.events.as_ref().map_or(&self.none, |events| &events.reader).summary()
+    }
+
+    /// Looks at the files, and reads new events.
+    pub(super) fn look(&mut self) -> Look {
+        let mut look = Look::default();
+        if let Some(events) = &mut self.events {
+            events.look(&mut look);
+        }
+        let now = size_and_time(&self.tail);
+        look.largest = look.largest.max(now.map_or(0, |(size, _)| size));
+        look.has_output |= look.largest > 0;
+        if now != self.seen {
+            look.grew = true;
+            if self.events.is_none() {
+                // A clock that was set back makes the time come out in the future: just now, then.
+                let age = now.and_then(|(_, time)| SystemTime::now().duration_since(time).ok());
+                look.progress = Some(age.unwrap_or_default());
+            }
+            self.seen = now;
+        }
+        look
+    }
+}
+
+impl Events {
+    fn look(&mut self, look: &mut Look) {
+        let size = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
+        look.largest = size;
+        look.grew = size != self.read;
+        if size < self.read {
+            // The worker cut its own stream; what it said before stands.
+            self.read = size;
+        }
+        // Only up to the size of now: a flood cannot hold us here.
+        let is_read = self.file.seek(SeekFrom::Start(self.read)).and_then(|_| self.read_to(size, look));
+        look.is_finished = self.reader.summary().final_event != prun_core::outcome::FinalEvent::Missing;
+        if is_read.is_err() {
+            look.grew = false;
+        }
+    }
+
+    fn read_to(&mut self, end: u64, look: &mut Look) -> io::Result<()> {
+        let mut piece = vec![0; PIECE];
+        while self.read < end {
+            let room = usize::try_from(end - self.read).unwrap_or(PIECE).min(PIECE);
+            let count = self.file.read(&mut piece[..room])?;
+            if count == 0 {
+                break;
+            }
+            self.read += count as u64;
+            for activity in self.reader.feed(&piece[..count]) {
+                if activity.is_progress {
+                    look.progress = Some(Duration::ZERO);
+                }
+                // A full disk loses the readable line; the event itself is kept as it was written.
+                let _ = self.readable.write_all(format!("{}\n", activity.line).as_bytes());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The last `limit` bytes of a file, and how many are before them.
+pub(super) fn read_end(path: &Path, limit: u64) -> io::Result<(Vec<u8>, u64)> {
+    let mut file = File::open(path)?;
+    let left_out = file.metadata()?.len().saturating_sub(limit);
+    file.seek(SeekFrom::Start(left_out))?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok((bytes, left_out))
+}
+
+/// The last `count` lines of `text`.
+pub(super) fn last_lines(text: &[u8], count: usize) -> &[u8] {
+    let body = text.strip_suffix(b"\n").unwrap_or(text);
+    let newlines = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    let start = newlines.map(|(at, _)| at + 1).nth(count.saturating_sub(1));
+    &text[start.unwrap_or(0)..]
+}
+
+fn size_and_time(path: &Path) -> Option<(u64, SystemTime)> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.len(), meta.modified().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_cut_at_line_starts() {
+        assert_eq!(last_lines(b"a\nb\nc\n", 2), b"b\nc\n");
+        assert_eq!(last_lines(b"a\nb\nc", 2), b"b\nc");
+        assert_eq!(last_lines(b"a\n\n", 1), b"\n");
+        assert_eq!(last_lines(b"a\nb", 80), b"a\nb");
+        assert_eq!(last_lines(b"", 80), b"");
+    }
+
+    #[test]
+    fn the_end_of_a_large_file_says_what_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tail");
+        std::fs::write(&path, b"0123456789").unwrap();
+        assert_eq!(read_end(&path, 4).unwrap(), (b"6789".to_vec(), 6));
+        assert_eq!(read_end(&path, 40).unwrap(), (b"0123456789".to_vec(), 0));
+    }
+
+    #[test]
+    fn growth_of_a_plain_tail_is_progress() {
+        let parent = tempfile::tempdir().unwrap();
+        let state = StateDir::at(parent.path());
+        std::fs::write(state.tail(), b"").unwrap();
+        let mut outputs = Outputs::open(&state, StreamKind::Plain).unwrap();
+        assert_eq!(outputs.look(), Look::default());
+        std::fs::write(state.tail(), b"x").unwrap();
+        let look = outputs.look();
+        assert!(look.grew && look.has_output && look.progress.is_some() && look.largest == 1, "{look:?}");
+        assert!(!outputs.look().grew);
+    }
+}

@@ -1,0 +1,92 @@
+//! Starts a program in a session of its own, with files for its streams and nothing else of ours.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What to start.
+pub(super) struct Launch<'a> {
+    /// The program and its arguments.
+    pub(super) argv: &'a [String],
+    /// Where.
+    pub(super) cwd: &'a Path,
+    /// Its whole environment.
+    pub(super) env: &'a [(OsString, OsString)],
+    /// Its streams: files, never pipes, which others could hold open or leave unread.
+    pub(super) streams: Streams,
+}
+
+/// Open files for descriptors 0, 1 and 2.
+pub(super) struct Streams {
+    /// 0.
+    pub(super) stdin: File,
+    /// 1.
+    pub(super) stdout: File,
+    /// 2.
+    pub(super) stderr: File,
+}
+
+/// A program that could not be started.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct StartError {
+    /// 126 or 127, as a shell would say.
+    pub(super) code: i32,
+    /// What the system said, with the program's name, in one line.
+    pub(super) message: String,
+}
+
+impl Launch<'_> {
+    /// Starts it; its number. Nobody but `wait4` collects it.
+    #[expect(unsafe_code, reason = "the child must leave our session between fork and exec")]
+    pub(super) fn start(self) -> Result<u32, StartError> {
+        let (program, arguments) = self.argv.split_first().ok_or_else(|| StartError {
+            code: 127,
+            message: "cannot start a worker: its command line is empty".to_owned(),
+        })?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.cwd).env_clear();
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(self.streams.stdin).stdout(self.streams.stdout).stderr(self.streams.stderr);
+        // SAFETY: `setsid` is async-signal-safe, and the closure touches nothing else.
+        unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
+        command.spawn().map(|child| child.id()).map_err(|error| start_error(program, self.cwd, self.env, &error))
+    }
+}
+
+/// Opens `path` for appending and makes it where it is not there.
+pub(super) fn open_append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Nothing to read.
+pub(super) fn open_null() -> io::Result<File> {
+    File::open("/dev/null")
+}
+
+/// A missing program is 127; one that is there and cannot be started is 126.
+fn start_error(program: &str, cwd: &Path, env: &[(OsString, OsString)], error: &io::Error) -> StartError {
+    if !cwd.is_dir() {
+        return StartError { code: 126, message: format!("cannot start {program}: no directory {}", cwd.display()) };
+    }
+    let path = env.iter().find(|(name, _)| name == "PATH").map_or(OsStr::new(""), |(_, value)| value);
+    match find_program(program, cwd, path) {
+        None => {
+            let message = format!("cannot start {program}: {error} (PATH={})", path.to_string_lossy());
+            StartError { code: 127, message: message.replace('\n', " ") }
+        }
+        Some(found) => {
+            let interpreter = if error.kind() == io::ErrorKind::NotFound { " (its interpreter is missing)" } else { "" };
+            StartError { code: 126, message: format!("cannot start {}: {error}{interpreter}", found.display()) }
+        }
+    }
+}
+
+fn find_program(program: &str, cwd: &Path, path: &OsStr) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(cwd.join(program)).filter(|found| found.exists());
+    }
+    std::env::split_paths(path).map(|dir| dir.join(program)).find(|found| found.is_file())
+}

@@ -1,0 +1,252 @@
+//! `prun dispatch-task` without its printing: arguments and environment to what is run. Pure.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use prun_core::ids::{Attempt, IdError, UnitId};
+
+use super::environment::DEPTH_VARIABLE;
+use crate::executor::stream::StreamKind;
+use crate::spec::{AttemptSpec, Limits, Liveness, SPEC_VERSION, WorkerSpec};
+
+/// How it is used.
+pub const USAGE: &str = "usage: prun dispatch-task --prompt-file PROMPT --result-file RESULT --unit-id ID";
+
+/// Seconds without growth of the tail that `PRUN_STALL_THRESHOLD` changes.
+const STALL_SECONDS: u64 = 600;
+
+/// Milliseconds between TERM and KILL.
+const GRACE_MILLIS: u64 = 2000;
+
+/// Bytes that a tail may hold.
+const OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
+
+/// How deep prun may run inside prun.
+const MAX_DEPTH: u32 = 1;
+
+/// What the command line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskArgs {
+    /// The prompt.
+    pub prompt_file: PathBuf,
+    /// Where the result is to stand, as given.
+    pub result_file: PathBuf,
+    /// The unit.
+    pub unit: UnitId,
+}
+
+/// A command line or an environment that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UsageError {
+    /// An argument that is not known.
+    #[error("unknown argument {0:?}")]
+    Unknown(String),
+    /// An option at the end of the line.
+    #[error("{0} needs a value")]
+    NoValue(&'static str),
+    /// An option that is not there.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// A unit id outside the alphabet.
+    #[error(transparent)]
+    Unit(#[from] IdError),
+    /// prun inside prun.
+    #[error("this is a worker of prun already (PRUN_DEPTH is {0}, at most {MAX_DEPTH} is allowed)")]
+    Depth(u32),
+}
+
+const PROMPT_FILE: &str = "--prompt-file";
+const RESULT_FILE: &str = "--result-file";
+const UNIT_ID: &str = "--unit-id";
+
+impl TaskArgs {
+    /// Reads the arguments after the verb. Of an option that is given twice the last one counts.
+    ///
+    /// # Errors
+    /// An unknown or missing argument, an option without its value, a bad unit id.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, UsageError> {
+        let (mut prompt_file, mut result_file, mut unit) = (None, None, None);
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let (slot, name) = match argument.to_str() {
+                Some(PROMPT_FILE) => (&mut prompt_file, PROMPT_FILE),
+                Some(RESULT_FILE) => (&mut result_file, RESULT_FILE),
+                Some(UNIT_ID) => (&mut unit, UNIT_ID),
+                _ => return Err(UsageError::Unknown(argument.to_string_lossy().into_owned())),
+            };
+            *slot = Some(arguments.next().filter(|value| !value.is_empty()).ok_or(UsageError::NoValue(name))?);
+        }
+        let unit = unit.ok_or(UsageError::Missing(UNIT_ID))?;
+        Ok(Self {
+            prompt_file: prompt_file.ok_or(UsageError::Missing(PROMPT_FILE))?.into(),
+            result_file: result_file.ok_or(UsageError::Missing(RESULT_FILE))?.into(),
+            unit: unit.to_string_lossy().parse()?,
+        })
+    }
+}
+
+/// What the contract's variables and arguments ask for; `caller_dir` is the caller's working directory.
+///
+/// # Errors
+/// prun was called by one of its own workers.
+pub fn spec_from_contract(
+    args: &TaskArgs,
+    var: impl Fn(&str) -> Option<OsString>,
+    caller_dir: &Path,
+) -> Result<AttemptSpec, UsageError> {
+    let depth: u32 = text(&var, DEPTH_VARIABLE).and_then(|depth| depth.parse().ok()).unwrap_or(0);
+    if depth >= MAX_DEPTH {
+        return Err(UsageError::Depth(depth));
+    }
+    let directory = |name: &str| var(name).filter(|dir| !dir.is_empty()).map(|dir| caller_dir.join(dir));
+    Ok(AttemptSpec {
+        version: SPEC_VERSION,
+        run: None,
+        unit: args.unit.clone(),
+        attempt: Attempt(1),
+        attempt_dir: None,
+        state_parent: directory("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
+        worker: Some(WorkerSpec {
+            argv: codex_command(&var, caller_dir),
+            stream: StreamKind::Plain,
+            last_message_placeholder: None,
+        }),
+        prompt_file: caller_dir.join(&args.prompt_file),
+        result_file: caller_dir.join(&args.result_file),
+        cwd: directory("PRUN_SCRATCH_CWD"),
+        env: Vec::new(),
+        limits: Limits {
+            first_output_millis: None,
+            idle_millis: limit(seconds(&var, "PRUN_STALL_THRESHOLD", STALL_SECONDS)),
+            hard_millis: limit(seconds(&var, "CODEX_DISPATCH_TIMEOUT", 0)),
+            linger_millis: None,
+            grace_millis: GRACE_MILLIS,
+            output_bytes: Some(OUTPUT_BYTES),
+            liveness: Liveness::Tail,
+        },
+        setup: None,
+        verify: None,
+        deliverables: Vec::new(),
+        expects_changes: false,
+        harvest: None,
+    })
+}
+
+fn codex_command(var: &impl Fn(&str) -> Option<OsString>, caller_dir: &Path) -> Vec<String> {
+    let or = |name: &str, default: &str| text(var, name).filter(|text| !text.is_empty()).unwrap_or(default.to_owned());
+    let program = or("CODEX_BIN", "codex");
+    // The worker starts in another directory: a relative path means the caller's.
+    let program = if program.contains('/') {
+        caller_dir.join(program).to_string_lossy().into_owned()
+    } else {
+        program
+    };
+    let sandbox = or("CODEX_DISPATCH_SANDBOX", "danger-full-access");
+    let mut argv = vec![program, "exec".into(), "--sandbox".into(), sandbox, "--skip-git-repo-check".into()];
+    if !or("CODEX_DISPATCH_ISOLATE_MCP", "on").eq_ignore_ascii_case("off") {
+        let effort = or("CODEX_DISPATCH_REASONING", "xhigh");
+        argv.extend(["--ignore-user-config".into(), "-c".into(), format!("model_reasoning_effort={effort}")]);
+    }
+    argv.push("-".into());
+    argv
+}
+
+/// A value that is no whole number means the default.
+fn seconds(var: &impl Fn(&str) -> Option<OsString>, name: &str, default: u64) -> u64 {
+    let digits = text(var, name).filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    // More digits than fit are as good as no limit that could ever be reached.
+    digits.map_or(default, |digits| digits.parse().unwrap_or(u64::MAX))
+}
+
+/// 0 turns a limit off.
+fn limit(seconds: u64) -> Option<u64> {
+    (seconds > 0).then(|| seconds.saturating_mul(1000))
+}
+
+fn text(var: &impl Fn(&str) -> Option<OsString>, name: &str) -> Option<String> {
+    var(name).as_deref().map(OsStr::to_string_lossy).map(std::borrow::Cow::into_owned)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const LINE: [&str; 6] = ["--prompt-file", "p.md", "--result-file", "out.md", "--unit-id", "u1"];
+
+    fn parse(line: &[&str]) -> Result<TaskArgs, UsageError> {
+        TaskArgs::parse(line.iter().map(OsString::from))
+    }
+
+    /// The spec of `dispatch-task` from `/here` with these variables.
+    pub(in crate::dispatcher) fn spec(vars: &[(&str, &str)]) -> AttemptSpec {
+        let var = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        spec_from_contract(&parse(&LINE).unwrap(), var, Path::new("/here")).unwrap()
+    }
+
+    #[track_caller]
+    fn check(vars: &[(&str, &str)], argv: &[&str]) {
+        assert_eq!(spec(vars).worker.unwrap().argv, argv);
+    }
+
+    #[test]
+    fn the_default_command_line_is_the_contracts() {
+        let plain = ["codex", "exec", "--sandbox", "danger-full-access", "--skip-git-repo-check"];
+        let isolated = ["--ignore-user-config", "-c", "model_reasoning_effort=xhigh", "-"];
+        check(&[], &[&plain[..], &isolated].concat());
+        check(&[("CODEX_DISPATCH_ISOLATE_MCP", "Off")], &[&plain[..], &["-"]].concat());
+        check(
+            &[("CODEX_BIN", "bin/c"), ("CODEX_DISPATCH_SANDBOX", "read-only"), ("CODEX_DISPATCH_REASONING", "low")],
+            &[
+                "/here/bin/c",
+                "exec",
+                "--sandbox",
+                "read-only",
+                "--skip-git-repo-check",
+                "--ignore-user-config",
+                "-c",
+                "model_reasoning_effort=low",
+                "-",
+            ],
+        );
+    }
+
+    #[test]
+    fn limits_come_from_whole_numbers_alone() {
+        let limits = |stall, timeout| {
+            let spec = spec(&[("PRUN_STALL_THRESHOLD", stall), ("CODEX_DISPATCH_TIMEOUT", timeout)]);
+            (spec.limits.idle_millis, spec.limits.hard_millis)
+        };
+        assert_eq!(limits("", ""), (Some(600_000), None));
+        assert_eq!(limits("3", "7"), (Some(3000), Some(7000)));
+        assert_eq!(limits("0", "0"), (None, None));
+        for junk in ["-1", "1.5", "ten", "+5", " 5"] {
+            assert_eq!(limits(junk, junk), (Some(600_000), None), "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_the_callers() {
+        let spec = spec(&[("TMPDIR", "up"), ("PRUN_SCRATCH_CWD", "work/a")]);
+        assert_eq!(spec.state_parent, Path::new("/here/up"));
+        assert_eq!(spec.cwd.as_deref(), Some(Path::new("/here/work/a")));
+        assert_eq!((spec.prompt_file.as_path(), spec.result_file.as_path()), (Path::new("/here/p.md"), Path::new("/here/out.md")));
+        assert_eq!(tests::spec(&[]).state_parent, Path::new("/tmp"));
+    }
+
+    #[test]
+    fn a_bad_command_line_is_told_apart() {
+        assert_eq!(parse(&[]), Err(UsageError::Missing(UNIT_ID)));
+        assert_eq!(parse(&LINE[..5]), Err(UsageError::NoValue(UNIT_ID)));
+        assert_eq!(parse(&LINE[2..]), Err(UsageError::Missing(PROMPT_FILE)));
+        assert_eq!(parse(&["--what"]), Err(UsageError::Unknown("--what".into())));
+        assert!(matches!(parse(&[&LINE[..5], &["../x"]].concat()), Err(UsageError::Unit(_))));
+        assert!(matches!(parse(&[&LINE[..5], &["-rf"]].concat()), Err(UsageError::Unit(_))));
+    }
+
+    #[test]
+    fn a_worker_does_not_dispatch_workers() {
+        let var = |name: &str| (name == DEPTH_VARIABLE).then(|| OsString::from("1"));
+        let error = spec_from_contract(&parse(&LINE).unwrap(), var, Path::new("/here")).unwrap_err();
+        assert_eq!(error, UsageError::Depth(1));
+    }
+}

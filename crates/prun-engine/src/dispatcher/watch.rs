@@ -1,0 +1,157 @@
+//! Watches a living worker until it ends or must be ended.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use prun_core::event::ProcessIdentity;
+use prun_core::outcome::StopReason;
+
+use super::liveness::Liveness;
+use super::notes::{Note, Notes};
+use super::output::Outputs;
+use super::reap::Reaper;
+use super::result_file::ResultFile;
+use super::signals::Signals;
+use super::watchdog::{QuietChange, Watchdog};
+use crate::spec::{self, Limits};
+
+/// Between two looks at output that grows, and at most between two looks at output that stands still.
+const LOOKS: (u64, u64) = (500, 4000);
+
+/// A wait that lasts longer than asked by this much was a sleep of the machine, not of the worker.
+const SLEEP: Duration = Duration::from_secs(2);
+
+/// A worker that is being watched.
+pub(super) struct Watch<'a> {
+    /// Its leader.
+    pub(super) leader: &'a ProcessIdentity,
+    /// When it is ended.
+    pub(super) limits: &'a Limits,
+    /// Where it works.
+    pub(super) workspace: &'a Path,
+    /// Where its result is to stand.
+    pub(super) result: &'a ResultFile,
+    /// Who is told of its silence.
+    pub(super) notes: &'a Notes,
+    /// Its output.
+    pub(super) outputs: &'a mut Outputs,
+    /// Its end.
+    pub(super) reaper: &'a mut Reaper,
+    /// Ours.
+    pub(super) signals: &'a mut Signals,
+}
+
+/// Why the watch ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Watched {
+    /// Why the worker must be ended; `None` where it has ended by itself.
+    pub(super) stop: Option<StopReason>,
+    /// The signals that were silent when a limit struck.
+    pub(super) silent: Vec<String>,
+}
+
+impl Watch<'_> {
+    /// Watches until the worker's leader ends or must be ended.
+    pub(super) fn run(mut self) -> Watched {
+        let base = Instant::now();
+        let mut state = State {
+            dog: Watchdog::new(self.limits.clone(), self.notes.0.is_some(), 0),
+            life: Liveness::new(self.leader.pid, self.workspace, self.outputs.has_events(), 0),
+            look_at: LOOKS.0,
+            interval: LOOKS.0,
+        };
+        loop {
+            self.reaper.collect();
+            if self.reaper.exit().is_some() {
+                return Watched::default();
+            }
+            let now = millis(base.elapsed());
+            if let Some(stop) = self.turn(&mut state, now) {
+                let silent = if stop == StopReason::Signal { Vec::new() } else { self.silent(&mut state, now) };
+                return Watched { stop: Some(stop), silent };
+            }
+            let until = state.dog.next().unwrap_or(u64::MAX).min(state.look_at);
+            let overslept = self.signals.wait(Some(Duration::from_millis(until.saturating_sub(now))));
+            if overslept > SLEEP {
+                state.dog.slept(millis(overslept));
+                state.look_at = millis(base.elapsed());
+            }
+        }
+    }
+
+    /// One look around; the reason to end the worker, where there is one.
+    fn turn(&mut self, state: &mut State, now: u64) -> Option<StopReason> {
+        if self.signals.stop().is_some() {
+            return Some(StopReason::Signal);
+        }
+        let check_is_due = state.dog.check_at().is_some_and(|at| now >= at);
+        if check_is_due || now >= state.look_at {
+            let largest = self.look_at_output(state, now);
+            if self.limits.output_bytes.is_some_and(|limit| largest > limit) {
+                return Some(StopReason::OutputLimit);
+            }
+        }
+        if check_is_due {
+            if self.limits.liveness == spec::Liveness::All {
+                let sign = state.life.look(now);
+                state.dog.sign_at(sign);
+            }
+            state.dog.checked_at(now);
+        }
+        match state.dog.quiet_change(now) {
+            Some(QuietChange::Quiet { seconds }) => self.notes.write(&Note::Quiet { seconds }),
+            Some(QuietChange::Active) => self.notes.write(&Note::Active),
+            None => {}
+        }
+        state.dog.overdue(now).map(|reason| self.reason(reason))
+    }
+
+    fn look_at_output(&mut self, state: &mut State, now: u64) -> u64 {
+        let look = self.outputs.look();
+        if look.has_output {
+            state.dog.output_at(now);
+        }
+        if let Some(age) = look.progress {
+            let at = now.saturating_sub(millis(age));
+            state.dog.sign_at(at);
+            state.life.output_at(at);
+        }
+        if look.is_finished {
+            state.dog.finished_at(now);
+        }
+        // Output that stands still is looked at less and less often, so that a hundred idle workers cost
+        // next to nothing.
+        state.interval = if look.grew { LOOKS.0 } else { (state.interval * 2).min(LOOKS.1) };
+        state.look_at = now + state.interval;
+        look.largest
+    }
+
+    /// A worker that has left its result and only lives on has done its work.
+    fn reason(&self, reason: StopReason) -> StopReason {
+        let is_done = reason == StopReason::IdleStall
+            && self.limits.liveness == spec::Liveness::All
+            && self.result.is_from_worker();
+        if is_done { StopReason::Lingered } else { reason }
+    }
+
+    fn silent(&self, state: &mut State, now: u64) -> Vec<String> {
+        let since = state.dog.silent_since(now);
+        if self.limits.liveness == spec::Liveness::All {
+            state.life.look(now);
+            return state.life.silent_since(since);
+        }
+        let silent = state.life.silent_since(since);
+        silent.into_iter().filter(|name| name == "output" || name == "events").collect()
+    }
+}
+
+struct State {
+    dog: Watchdog,
+    life: Liveness,
+    look_at: u64,
+    interval: u64,
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
