@@ -163,6 +163,11 @@ const SAFE_CONFIG: &[&str] = &[
     "commit.gpgSign=false",
 ];
 
+/// What leads git to the user's own configuration. `SUDO_UID` makes root accept the repository of the user
+/// who called sudo.
+const USER_CONFIG_VARIABLES: [&str; 6] =
+    ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "SUDO_UID"];
+
 impl GitCommand {
     /// Runs in `dir` (`git -C dir`).
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
@@ -200,6 +205,12 @@ impl GitCommand {
     /// Adds an argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
@@ -264,7 +275,7 @@ impl GitCommand {
             }
         }
         if self.user_config {
-            for name in ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"] {
+            for name in USER_CONFIG_VARIABLES {
                 if let Some(value) = std::env::var_os(name) {
                     command.env(name, value);
                 }
@@ -277,6 +288,8 @@ impl GitCommand {
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_NO_LAZY_FETCH", "1")
+            // Gits before 2.45 do not know the line above; this keeps a partial clone from fetching there.
+            .env("GIT_ALLOW_PROTOCOL", "file")
             .env("GIT_NO_REPLACE_OBJECTS", "1");
         if let Some(dir) = &self.dir {
             command.arg("-C").arg(dir);
