@@ -110,7 +110,9 @@ pub struct SalvagedTail<'a> {
 pub fn fallback(unit: &UnitId, why: &FallbackWhy, tail: SalvagedTail<'_>) -> Vec<u8> {
     let conclusion = match why {
         FallbackWhy::Missing => "structured result missing; the worker ended without writing one".to_owned(),
-        FallbackWhy::Reaped(reason) => format!("worker was reaped by dispatch-task ({reason}) before it wrote a result"),
+        FallbackWhy::Reaped(reason) => {
+            format!("worker was reaped by dispatch-task ({reason}) before it wrote a result")
+        }
         FallbackWhy::NotStarted(message) => {
             format!("structured result missing; the worker could not be started: {}", message.replace('\n', " "))
         }
@@ -195,7 +197,8 @@ mod tests {
 
     use super::*;
 
-    const GOOD: &str = "# u-1 result\nConclusion: done\nFiles: a.rs\nOpen items: none\nVerification: cargo test\n\nbody\n";
+    const GOOD: &str =
+        "# u-1 result\nConclusion: done\nFiles: a.rs\nOpen items: none\nVerification: cargo test\n\nbody\n";
 
     fn unit() -> UnitId {
         "u-1".parse().unwrap()
@@ -238,11 +241,10 @@ mod tests {
 
     #[test]
     fn labels_in_the_body_do_not_count() {
-        check("# u-1 result\nConclusion: x\n\nbody\nFiles: a\nOpen items: b\nVerification: c\n", &[
-            "Files",
-            "Open items",
-            "Verification",
-        ]);
+        check(
+            "# u-1 result\nConclusion: x\n\nbody\nFiles: a\nOpen items: b\nVerification: c\n",
+            &["Files", "Open items", "Verification"],
+        );
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use prun_core::outcome::{CheckFacts, Exit};
 
+use super::Attempt;
 use super::reap::Reaper;
 use super::spawn::{Launch, StartError, Streams, open_append, open_null};
-use super::Attempt;
 use crate::process::identity;
 use crate::spec::CheckSpec;
 

@@ -93,7 +93,10 @@ mod tests {
 
     #[test]
     fn a_blank_line_stands_before_the_word_about_a_reaped_worker() {
-        assert_eq!(reaped_line("idle-stall", 124, true), "\ndispatch-task: worker reaped (idle-stall); exit code 124.\n");
+        assert_eq!(
+            reaped_line("idle-stall", 124, true),
+            "\ndispatch-task: worker reaped (idle-stall); exit code 124.\n"
+        );
         assert!(reaped_line("x", 124, false).starts_with("\n\ndispatch-task"));
     }
 }

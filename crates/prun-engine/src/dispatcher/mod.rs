@@ -457,7 +457,11 @@ fn read_spec(path: &Path) -> Result<AttemptSpec, DispatchError> {
     let bytes = read_regular(path, SPEC_LIMIT).map_err(FileError::at("read", path))?;
     let spec: AttemptSpec =
         serde_json::from_slice(&bytes).map_err(io::Error::from).map_err(FileError::at("understand", path))?;
-    if spec.version == SPEC_VERSION { Ok(spec) } else { Err(DispatchError::Version { path: path.to_owned(), found: spec.version }) }
+    if spec.version == SPEC_VERSION {
+        Ok(spec)
+    } else {
+        Err(DispatchError::Version { path: path.to_owned(), found: spec.version })
+    }
 }
 
 /// Says something on stderr. Nobody may be there to read it.

@@ -90,7 +90,8 @@ impl ResultFile {
                 return Err(FileError::at("write the result", &self.path)(error));
             }
             Ok(_) if self.before.is_some() && self.before == stamp(&self.path) => {
-                let copied = open_regular(&self.path).and_then(|mut from| io::copy(&mut from, &mut File::create(kept)?));
+                let copied =
+                    open_regular(&self.path).and_then(|mut from| io::copy(&mut from, &mut File::create(kept)?));
                 copied.map_err(FileError::at("keep what stood before at", &self.path))?;
             }
             _ => {}

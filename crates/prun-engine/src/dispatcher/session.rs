@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use prun_core::outcome::StopReason;
 
-use super::notes::Note;
 use super::Attempt;
+use super::notes::Note;
 use crate::home::AttemptDir;
 
 /// Between two looks; SIGUSR1 ends the wait early.

@@ -78,7 +78,8 @@ fn start_error(program: &str, cwd: &Path, env: &[(OsString, OsString)], error: &
             StartError { code: 127, message: message.replace('\n', " ") }
         }
         Some(found) => {
-            let interpreter = if error.kind() == io::ErrorKind::NotFound { " (its interpreter is missing)" } else { "" };
+            let interpreter =
+                if error.kind() == io::ErrorKind::NotFound { " (its interpreter is missing)" } else { "" };
             StartError { code: 126, message: format!("cannot start {}: {error}{interpreter}", found.display()) }
         }
     }

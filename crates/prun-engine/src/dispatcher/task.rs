@@ -136,11 +136,7 @@ fn codex_command(var: &impl Fn(&str) -> Option<OsString>, caller_dir: &Path) -> 
     let or = |name: &str, default: &str| text(var, name).filter(|text| !text.is_empty()).unwrap_or(default.to_owned());
     let program = or("CODEX_BIN", "codex");
     // The worker starts in another directory: a relative path means the caller's.
-    let program = if program.contains('/') {
-        caller_dir.join(program).to_string_lossy().into_owned()
-    } else {
-        program
-    };
+    let program = if program.contains('/') { caller_dir.join(program).to_string_lossy().into_owned() } else { program };
     let sandbox = or("CODEX_DISPATCH_SANDBOX", "danger-full-access");
     let mut argv = vec![program, "exec".into(), "--sandbox".into(), sandbox, "--skip-git-repo-check".into()];
     if !or("CODEX_DISPATCH_ISOLATE_MCP", "on").eq_ignore_ascii_case("off") {
@@ -229,7 +225,10 @@ pub(super) mod tests {
         let spec = spec(&[("TMPDIR", "up"), ("PRUN_SCRATCH_CWD", "work/a")]);
         assert_eq!(spec.state_parent, Path::new("/here/up"));
         assert_eq!(spec.cwd.as_deref(), Some(Path::new("/here/work/a")));
-        assert_eq!((spec.prompt_file.as_path(), spec.result_file.as_path()), (Path::new("/here/p.md"), Path::new("/here/out.md")));
+        assert_eq!(
+            (spec.prompt_file.as_path(), spec.result_file.as_path()),
+            (Path::new("/here/p.md"), Path::new("/here/out.md"))
+        );
         assert_eq!(tests::spec(&[]).state_parent, Path::new("/tmp"));
     }
 
