@@ -2,3 +2,4 @@
 
 pub mod clients;
 pub mod fake_model;
+pub mod fake_worker;
