@@ -48,6 +48,8 @@ pub fn client_home() -> TempDir {
 pub fn codex_env(home: &Path) -> Vec<(String, String)> {
     let text = |path: &Path| path.to_str().expect("a test home has a UTF-8 path").to_owned();
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
+    // Reset times are printed in local time; the client and the test must mean the same one.
+    let zone = std::env::var("TZ").ok().map(|zone| ("TZ", zone));
     [
         ("PATH", path),
         ("HOME", text(home)),
@@ -59,8 +61,10 @@ pub fn codex_env(home: &Path) -> Vec<(String, String)> {
         ("HTTPS_PROXY", "http://127.0.0.1:9".into()),
         ("NO_PROXY", "127.0.0.1".into()),
     ]
+    .into_iter()
+    .chain(zone)
     .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    .collect()
 }
 
 /// Arguments that make Codex use `server`.

@@ -60,7 +60,8 @@ pub(super) fn argv(program: &Path, executor: &Executor, request: &LaunchRequest<
     // The user's own MCP servers and hooks stay out; the login stays.
     add(&["--ignore-user-config", "-c", "analytics.enabled=false", "--color", "never"]);
     // Else each start asks a server for plugins, and a network that is down is waited for without end.
-    add(&["--disable", "plugins", "--disable", "unbounded_connection_retries"]);
+    // A version without such a feature warns of a setting, but refuses to start for `--disable`.
+    add(&["-c", "features.plugins=false", "-c", "features.unbounded_connection_retries=false"]);
     if let Some(effort) = request.effort {
         add(&["-c", &format!("model_reasoning_effort={effort:?}")]);
     }

@@ -100,8 +100,8 @@ mod tests {
     }
 
     const CODEX: &str = "/bin/sh exec --json --sandbox danger-full-access --skip-git-repo-check --ignore-user-config \
-                         -c analytics.enabled=false --color never --disable plugins \
-                         --disable unbounded_connection_retries";
+                         -c analytics.enabled=false --color never -c features.plugins=false \
+                         -c features.unbounded_connection_retries=false";
 
     #[test]
     fn codex_is_isolated_and_reads_the_prompt_from_stdin() {

@@ -172,3 +172,71 @@ fn error(step: &Step, status: u16) -> Response {
 fn refuse(status: StatusCode, message: &str) -> Response {
     (status, Json(json!({"error": {"type": "error", "message": message}}))).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::super::script::directive;
+    use super::*;
+
+    /// Sends one request for `steps` and reads until the server closes or is silent.
+    fn exchange(server: &Server, method: &str, steps: &[Step]) -> (String, Closed) {
+        let body = json!({"input": [{"role": "user", "content": directive(steps)}]}).to_string();
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let head = format!("{method} /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n", body.len());
+        write!(stream, "{head}content-type: application/json\r\nconnection: close\r\n\r\n{body}").unwrap();
+        let mut answer = Vec::new();
+        let closed = match stream.read_to_end(&mut answer) {
+            Ok(_) => Closed::Yes,
+            Err(_) => Closed::No,
+        };
+        (String::from_utf8(answer).unwrap(), closed)
+    }
+
+    #[derive(Debug, PartialEq, Eq)]
+    enum Closed {
+        Yes,
+        No,
+    }
+
+    #[test]
+    fn an_answer_is_a_whole_stream_of_events() {
+        let server = Server::start();
+        let (answer, closed) = exchange(&server, "POST", &[Step::text("hello")]);
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("text/event-stream"), "{answer}");
+        assert!(answer.contains("event: response.completed") && answer.ends_with("0\r\n\r\n"), "{answer}");
+        assert_eq!((closed, server.requests()), (Closed::Yes, 1));
+    }
+
+    #[test]
+    fn errors_and_websockets_are_answered_as_scripted() {
+        let server = Server::start();
+        let (answer, _) = exchange(&server, "POST", &[Step::usage_limit(7)]);
+        assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("\"resets_at\":7"), "{answer}");
+        let slow = Step { headers: [("retry-after".to_owned(), "2".to_owned())].into(), ..Step::status(503) };
+        let (answer, _) = exchange(&server, "POST", &[slow]);
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 2"), "{answer}");
+        assert!(exchange(&server, "GET", &[]).0.starts_with("HTTP/1.1 426"));
+    }
+
+    #[test]
+    fn a_drop_closes_and_a_hang_keeps_the_connection_where_it_says() {
+        let server = Server::start();
+        for (place, head, events) in
+            [(Place::Request, false, false), (Place::Headers, true, false), (Place::Mid, true, true)]
+        {
+            let dropped = Step { drop: Some(place), ..Step::text("hello") };
+            let hanging = Step { hang: Some(place), ..Step::text("hello") };
+            for (step, expected) in [(dropped, Closed::Yes), (hanging, Closed::No)] {
+                let (answer, closed) = exchange(&server, "POST", &[step]);
+                assert_eq!(closed, expected, "{place:?}");
+                assert_eq!((answer.starts_with("HTTP/1.1 200"), answer.contains("response.created")), (head, events));
+                assert!(!answer.contains("response.completed"), "{answer}");
+            }
+        }
+    }
+}
