@@ -1,1 +1,87 @@
-//! To come.
+//! Combines what units changed, checks it, and lands it in the user's working tree: all or nothing.
+//!
+//! It never commits and never touches HEAD, refs or the index. The user's edits, commits and untracked
+//! files are a side of the combination; their bytes survive. [`prepare`] says what would happen and changes
+//! nothing; [`Prepared::journal`] and [`land::land`] do it.
+
+pub mod combine;
+pub mod journal;
+pub mod land;
+mod merge;
+pub mod path;
+pub mod prepare;
+pub mod quarantine;
+pub mod root;
+pub mod side;
+pub mod stage;
+pub mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use prun_core::ids::UnitId;
+
+pub use self::land::LandError;
+use self::path::RepoPath;
+pub use self::prepare::{DryRun, Prepared, Request, add_lines, prepare};
+pub use self::quarantine::Target;
+use crate::files::FileError;
+use crate::git::GitError;
+
+/// Why nothing could be combined. Conflicts are no error: they are part of a [`DryRun`].
+#[derive(Debug, thiserror::Error)]
+pub enum IntegrateError {
+    /// A precondition does not hold.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A unit's tree holds a path that no worker may bring.
+    #[error("unit {unit} brings the path {path:?}, which is refused: {why}", path = path.to_string())]
+    Hazard {
+        /// The unit.
+        unit: UnitId,
+        /// The path.
+        path: RepoPath,
+        /// Why.
+        why: &'static str,
+    },
+    /// A file changed while it was read. Try again.
+    #[error("{path} changed while it was read; nothing was changed, try again")]
+    Moving {
+        /// The path.
+        path: RepoPath,
+    },
+    /// Git failed.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A precondition of integrating that does not hold. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The repository is in the middle of something.
+    #[error("the repository is in the middle of a {0}")]
+    InTheMiddle(&'static str),
+    /// The index holds unmerged paths.
+    #[error("the index holds unmerged paths: {}", .0.join(", "))]
+    Unmerged(Vec<String>),
+    /// No unit brings a change, or all of it is in the working tree already.
+    #[error("there is nothing to land")]
+    NothingToLand,
+    /// Everything that these units change is in the working tree already.
+    #[error("already in the working tree: {}", .0.iter().map(UnitId::as_str).collect::<Vec<_>>().join(", "))]
+    AppliedBefore(Vec<UnitId>),
+    /// What would land is not what was shown.
+    #[error("what would land is tree {now}, not the tree {shown} that was shown")]
+    NotAsShown {
+        /// The tree that the user named.
+        shown: String,
+        /// The tree that it would be now.
+        now: String,
+    },
+    /// There are conflicts, or overlaps that nobody accepted.
+    #[error("there are conflicts or overlaps that were not accepted")]
+    Conflicts,
+}

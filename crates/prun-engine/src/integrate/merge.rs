@@ -1,0 +1,102 @@
+//! One three-way merge by git, in the bare quarantine.
+
+use std::collections::BTreeSet;
+
+use super::IntegrateError;
+use super::combine::Region;
+use super::path::RepoPath;
+use super::quarantine::Quarantine;
+use super::tree::unexpected;
+use crate::git::GitError;
+
+/// What git made of two trees over a base.
+#[derive(Clone, Debug)]
+pub(super) struct Merged {
+    /// The merged tree, with conflict markers where there are conflicts.
+    pub(super) tree: String,
+    /// Paths in conflict.
+    pub(super) conflicts: BTreeSet<RepoPath>,
+}
+
+/// Merges two trees over `base`.
+///
+/// By way of commits that nothing refers to: `merge-tree --merge-base` came only with git 2.40.
+pub(super) fn merge(quarantine: &Quarantine, base: &str, first: &str, second: &str) -> Result<Merged, GitError> {
+    let root = commit(quarantine, base, None)?;
+    let (first, second) = (commit(quarantine, first, Some(&root))?, commit(quarantine, second, Some(&root))?);
+    let output = quarantine
+        .bare(["merge-tree", "--write-tree", "-z", "--no-messages", &first, &second])
+        .run_accepting(&[0, 1])?;
+    let mut fields = output.stdout.split(|byte| *byte == 0).filter(|field| !field.is_empty());
+    let tree = fields.next().map(|tree| String::from_utf8_lossy(tree).into_owned()).unwrap_or_default();
+    let is_clean = output.status.code() == Some(0);
+    let mut conflicts = BTreeSet::new();
+    for field in fields {
+        // `<mode> <oid> <stage>\t<path>`
+        let tab = field.iter().position(|byte| *byte == b'\t').ok_or_else(|| unexpected("merge-tree", field))?;
+        conflicts.insert(RepoPath::new(&field[tab + 1..]));
+    }
+    if tree.len() != base.len() || is_clean != conflicts.is_empty() {
+        return Err(unexpected("merge-tree", &output.stdout));
+    }
+    Ok(Merged { tree, conflicts })
+}
+
+fn commit(quarantine: &Quarantine, tree: &str, parent: Option<&str>) -> Result<String, GitError> {
+    let mut command = quarantine
+        .bare(["commit-tree", "-m", "side"])
+        .env("GIT_AUTHOR_DATE", "@0 +0000")
+        .env("GIT_COMMITTER_DATE", "@0 +0000");
+    if let Some(parent) = parent {
+        command = command.args(["-p", parent]);
+    }
+    Ok(command.arg(tree).run()?.text())
+}
+
+/// At most this many clashing regions are listed for a file.
+const MAX_REGIONS: usize = 50;
+
+/// The clashing regions of a path in a merged tree; none where it is no text there.
+pub(super) fn regions(quarantine: &Quarantine, tree: &str, path: &RepoPath) -> Result<Vec<Region>, IntegrateError> {
+    let mut name = format!("{tree}:").into_bytes();
+    name.extend_from_slice(path.as_bytes());
+    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&name);
+    let output = quarantine.bare(["cat-file", "blob"]).arg(name).run_accepting(&[0, 128])?;
+    Ok(find_regions(&output.stdout))
+}
+
+fn find_regions(text: &[u8]) -> Vec<Region> {
+    let mut found = Vec::new();
+    let mut open: Option<(Region, bool)> = None;
+    for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        open = match open {
+            None if line.starts_with(b"<<<<<<< ") => {
+                let line = u32::try_from(at + 1).unwrap_or(u32::MAX);
+                Some((Region { line, first: 0, second: 0 }, false))
+            }
+            None => None,
+            Some((region, false)) if line == b"=======" || line == b"=======\r" => Some((region, true)),
+            Some((region, true)) if line.starts_with(b">>>>>>> ") => {
+                found.push(region);
+                None
+            }
+            Some((region, false)) => Some((Region { first: region.first + 1, ..region }, false)),
+            Some((region, true)) => Some((Region { second: region.second + 1, ..region }, true)),
+        };
+    }
+    found.truncate(MAX_REGIONS);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_counted_in_lines() {
+        let text = b"a\n<<<<<<< one\nx\ny\n=======\nz\n>>>>>>> two\nb\n<<<<<<< one\n=======\nq\n>>>>>>> two\n";
+        let expected = [Region { line: 2, first: 2, second: 1 }, Region { line: 9, first: 0, second: 1 }];
+        assert_eq!(find_regions(text), expected);
+        assert_eq!(find_regions(b"<<<<<<< one\nnever closed\n"), []);
+    }
+}

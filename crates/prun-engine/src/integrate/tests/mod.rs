@@ -1,0 +1,8 @@
+//! Integration of real trees, by real git, into real working trees.
+
+mod bench;
+mod cases;
+mod landing;
+mod random;
+
+use bench::Bench;

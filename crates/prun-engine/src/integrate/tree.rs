@@ -1,0 +1,133 @@
+//! Trees as changes against another tree, and trees put together from such changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::path::RepoPath;
+use super::quarantine::Quarantine;
+use crate::git::GitError;
+
+/// The mode of a symbolic link in a tree.
+pub const LINK: u32 = 0o120_000;
+/// The mode of a submodule in a tree.
+pub const GITLINK: u32 = 0o160_000;
+
+/// What a tree holds at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// `0o100644`, `0o100755`, [`LINK`] or [`GITLINK`].
+    pub mode: u32,
+    /// The object id.
+    pub oid: String,
+}
+
+impl Entry {
+    /// A file, a link and a submodule are different types; the executable bit is not.
+    #[must_use]
+    pub fn file_type(&self) -> u32 {
+        self.mode & 0o170_000
+    }
+}
+
+/// One changed path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What was there.
+    pub old: Option<Entry>,
+    /// What is there.
+    pub new: Option<Entry>,
+}
+
+/// The changed paths between two trees.
+pub type TreeChanges = BTreeMap<RepoPath, Change>;
+
+/// The changes that lead from tree `old` to tree `new`. A rename is a deletion and an addition.
+///
+/// # Errors
+/// A tree is missing or damaged.
+pub fn changes(quarantine: &Quarantine, old: &str, new: &str) -> Result<TreeChanges, GitError> {
+    if old == new {
+        return Ok(TreeChanges::new());
+    }
+    let args = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none", old, new];
+    let output = quarantine.bare(args).run()?;
+    let mut found = TreeChanges::new();
+    let mut fields = output.fields();
+    while let (Some(meta), Some(path)) = (fields.next(), fields.next()) {
+        let change = parse_raw(meta).ok_or_else(|| unexpected("diff-tree", meta))?;
+        found.insert(RepoPath::new(path), change);
+    }
+    Ok(found)
+}
+
+/// One `:<mode> <mode> <oid> <oid> <letter>`.
+fn parse_raw(meta: &[u8]) -> Option<Change> {
+    let text = std::str::from_utf8(meta).ok()?.strip_prefix(':')?;
+    let mut words = text.split(' ');
+    let (old_mode, new_mode) = (words.next()?, words.next()?);
+    let (old, new) = (words.next()?, words.next()?);
+    let entry = |mode: &str, oid: &str| {
+        let mode = u32::from_str_radix(mode, 8).ok()?;
+        Some((mode != 0).then(|| Entry { mode, oid: oid.to_owned() }))
+    };
+    Some(Change { old: entry(old_mode, old)?, new: entry(new_mode, new)? })
+}
+
+pub(super) fn unexpected(act: &str, what: &[u8]) -> GitError {
+    let what = String::from_utf8_lossy(what).chars().take(200).collect();
+    GitError::Unexpected { act: act.to_owned(), what }
+}
+
+/// Every path of a tree.
+///
+/// # Errors
+/// The tree is missing or damaged.
+pub fn paths(quarantine: &Quarantine, tree: &str) -> Result<BTreeSet<RepoPath>, GitError> {
+    let output = quarantine.bare(["ls-tree", "-r", "-z", "--name-only", "--full-tree", tree]).run()?;
+    Ok(output.fields().map(RepoPath::new).collect())
+}
+
+/// The tree that `changes` make of `base`, by index operations alone: nothing is merged.
+///
+/// # Errors
+/// An object is missing, or git refuses a path.
+pub fn splice<'a>(
+    quarantine: &Quarantine,
+    base: &str,
+    changes: impl IntoIterator<Item = (&'a RepoPath, Option<&'a Entry>)>,
+) -> Result<String, GitError> {
+    let index = quarantine.scratch_file("splice.index");
+    let (mut removals, mut additions) = (Vec::new(), Vec::new());
+    let zero = "0".repeat(base.len());
+    for (path, entry) in changes {
+        match entry {
+            None => index_line(&mut removals, 0, &zero, path),
+            Some(entry) => index_line(&mut additions, entry.mode, &entry.oid, path),
+        }
+    }
+    // A directory that became a file must lose its entries first.
+    removals.append(&mut additions);
+    quarantine.bare(["read-tree", base]).index(&index).run()?;
+    if !removals.is_empty() {
+        quarantine.bare(["update-index", "-z", "--index-info"]).index(&index).input(removals).run()?;
+    }
+    Ok(quarantine.bare(["write-tree", "--missing-ok"]).index(&index).run()?.text())
+}
+
+fn index_line(lines: &mut Vec<u8>, mode: u32, oid: &str, path: &RepoPath) {
+    lines.extend_from_slice(format!("{mode:o} {oid}\t").as_bytes());
+    lines.extend_from_slice(path.as_bytes());
+    lines.push(0);
+}
+
+/// What git prints or reads for a list of paths with `-z`.
+#[must_use]
+pub(super) fn nul_list<'a>(paths: impl IntoIterator<Item = &'a RepoPath>) -> Vec<u8> {
+    let mut list = Vec::new();
+    for path in paths {
+        list.extend_from_slice(path.as_bytes());
+        list.push(0);
+    }
+    list
+}
