@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{ExecutorName, UnitId};
+use crate::route::{Candidate, Route, route};
 use crate::run::RunState;
 use crate::time::Now;
 use crate::unit::{Unit, UnitState};
@@ -54,10 +55,10 @@ pub fn schedule(run: &RunState, resources: &Resources, now: Now) -> Schedule {
     if run.stop.is_some() || run.setup.is_none() {
         return plan;
     }
-    let mut used: BTreeMap<&ExecutorName, u32> = BTreeMap::new();
+    let mut used: BTreeMap<ExecutorName, u32> = BTreeMap::new();
     let mut total = 0_u32;
     for executor in run.active().filter_map(|unit| unit.attempts.last().map(|last| &last.executor)) {
-        *used.entry(executor).or_default() += 1;
+        *used.entry(executor.clone()).or_default() += 1;
         total += 1;
     }
     let mut last_start = resources.last_start.clone();
@@ -68,23 +69,18 @@ pub fn schedule(run: &RunState, resources: &Resources, now: Now) -> Schedule {
         if !may_start(unit, now, &mut plan) {
             continue;
         }
-        let free = unit.setup.executors.iter().find(|executor| {
-            let capacity = resources.executors.get(executor);
-            let held = run.holds.contains_key(executor);
-            !held && capacity.is_some_and(|it| used.get(executor).copied().unwrap_or(0) < it.slots)
-        });
-        let Some(executor) = free else { continue };
-        let stagger = resources.executors.get(executor).map_or(0, |capacity| capacity.stagger_millis);
-        let ready_at = last_start.get(executor).map_or(0, |last| last.saturating_add(stagger));
+        let candidates = candidates(&unit.setup.executors, run, resources, &used);
+        let Route::Take { executor, why } = route(&unit.setup.executors, &candidates) else { continue };
+        let stagger = resources.executors.get(&executor).map_or(0, |capacity| capacity.stagger_millis);
+        let ready_at = last_start.get(&executor).map_or(0, |last| last.saturating_add(stagger));
         if ready_at > now.mono {
             look_again(&mut plan, ready_at);
             continue;
         }
         last_start.insert(executor.clone(), now.mono);
-        *used.entry(executor).or_default() += 1;
+        *used.entry(executor.clone()).or_default() += 1;
         total += 1;
-        let why = why(unit, executor, run);
-        plan.starts.push(Start { unit: unit.setup.id.clone(), executor: executor.clone(), why });
+        plan.starts.push(Start { unit: unit.setup.id.clone(), executor, why });
     }
     plan
 }
@@ -105,13 +101,18 @@ fn look_again(plan: &mut Schedule, at: u64) {
     plan.look_again = Some(plan.look_again.map_or(at, |other| other.min(at)));
 }
 
-fn why(unit: &Unit, executor: &ExecutorName, run: &RunState) -> String {
-    let first = unit.setup.executors.first();
-    match first.filter(|first| *first != executor) {
-        None => format!("{executor} is first in the plan's order and has a free slot"),
-        Some(first) => match run.holds.get(first) {
-            Some(hold) => format!("{executor} has a free slot; {first} is held: {}", hold.why),
-            None => format!("{executor} has a free slot; {first} has none"),
-        },
-    }
+fn candidates(
+    order: &[ExecutorName],
+    run: &RunState,
+    resources: &Resources,
+    used: &BTreeMap<ExecutorName, u32>,
+) -> Vec<Candidate> {
+    let known = order.iter().filter_map(|name| resources.executors.get(name).map(|capacity| (name, capacity)));
+    known
+        .map(|(name, capacity)| Candidate {
+            executor: name.clone(),
+            free_slots: capacity.slots.saturating_sub(used.get(name).copied().unwrap_or(0)),
+            held: run.holds.get(name).map(|hold| hold.why.clone()),
+        })
+        .collect()
 }

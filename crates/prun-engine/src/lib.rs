@@ -3,6 +3,7 @@
 //! [`dispatcher`] owns one worker's life, [`driver`] turns the core's decisions into acts, [`git`] is the
 //! only code that runs git, [`ledger`] the only code that knows SQLite, [`home`] knows where things are.
 
+pub mod begin;
 pub mod brief;
 pub mod contain;
 pub mod control;
@@ -16,6 +17,8 @@ pub mod integrate;
 pub mod ledger;
 pub mod process;
 pub mod recover;
+pub mod runs;
 pub mod spec;
 pub mod state_dir;
+pub mod survey;
 pub mod workspace;

@@ -1,1 +1,92 @@
-//! To come.
+//! A run whose supervisor died: what became of each attempt. Also a live run whose dispatcher died.
+//!
+//! The fence tells: held, somebody of the attempt lives; free, nobody does, and nobody can begin again
+//! once it is taken and `fenced` is written.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use prun_core::event::ProcessIdentity;
+use prun_core::ids::{Attempt, UnitId};
+use prun_core::outcome::AttemptFacts;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::driver::workshop::{Workshop, remove_workspace};
+use crate::files::write_atomically;
+use crate::home::AttemptDir;
+use crate::{dispatcher, process, state_dir};
+
+/// How long a dispatcher may need from its start until it has written down who it is.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// What became of an attempt.
+#[derive(Debug)]
+pub enum Found {
+    /// Its dispatcher wrote its facts.
+    Settled(Box<AttemptFacts>),
+    /// Its dispatcher lives.
+    Alive(ProcessIdentity),
+    /// No dispatcher was ever started; it is fenced.
+    NeverStarted,
+    /// Its dispatcher died; it is fenced, its tree ended, the rest saved.
+    Dead(Option<Box<AttemptFacts>>),
+}
+
+/// Looks at an attempt of the supervisor before, and fences it where nobody lives.
+#[must_use]
+pub fn observe(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Found {
+    let dir = workshop.attempt_dir(unit, attempt);
+    let deadline = Instant::now() + START_LIMIT;
+    loop {
+        let Some(_fence) = take_fence(&dir, workshop) else {
+            match living(&dir) {
+                Some(process) => return Found::Alive(process),
+                None if Instant::now() < deadline => pause(),
+                // It holds the fence and does not say who it is: dead to us, but not to be doubled.
+                None => return Found::Dead(None),
+            }
+            continue;
+        };
+        if let Some(facts) = workshop.facts(unit, attempt) {
+            return Found::Settled(Box::new(facts));
+        }
+        if state_dir::find_in(dir.root()).is_none() {
+            remove_workspace(&dir);
+            return Found::NeverStarted;
+        }
+        return Found::Dead(dispatcher::settle_dead(&dir, workshop.durability).map(Box::new));
+    }
+}
+
+/// Ends and saves what a dispatcher left that died under its own supervisor.
+#[must_use]
+pub fn clean(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Option<AttemptFacts> {
+    match observe(workshop, unit, attempt) {
+        Found::Settled(facts) => Some(*facts),
+        Found::Dead(facts) => facts.map(|facts| *facts),
+        Found::Alive(_) | Found::NeverStarted => None,
+    }
+}
+
+/// Takes the fence and marks the attempt as fenced; `None` while somebody holds it.
+fn take_fence(dir: &AttemptDir, workshop: &Workshop) -> Option<Option<File>> {
+    let Ok(file) = File::open(dir.lock()) else {
+        // Not even the fence was made: nobody can have begun.
+        return Some(None);
+    };
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // Without the mark the lock alone still holds as long as this process looks.
+    let _ = write_atomically(&dir.fenced(), b"fenced\n", workshop.durability);
+    Some(Some(file))
+}
+
+fn living(dir: &AttemptDir) -> Option<ProcessIdentity> {
+    let state_dir = state_dir::find_in(dir.root())?;
+    let identity = state_dir::read_identity(&state_dir).ok()?;
+    process::is_alive(&identity.dispatcher).then_some(identity.dispatcher)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a lock has no event to wait for; the loop has a deadline")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}

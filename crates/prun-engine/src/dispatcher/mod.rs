@@ -5,6 +5,7 @@
 //! the only thing that a process does.
 
 mod check;
+mod dead;
 mod ending;
 mod environment;
 mod liveness;
@@ -49,6 +50,7 @@ use crate::process::{identity, own_identity};
 use crate::spec::{AttemptSpec, SPEC_VERSION, WorkerSpec};
 use crate::state_dir::{IDENTITY_VERSION, Identity, StateDir, canonical_result, random_hex};
 
+pub use self::dead::settle_dead;
 pub use self::environment::DEPTH_VARIABLE;
 pub use self::notes::Note;
 

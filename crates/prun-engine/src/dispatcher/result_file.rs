@@ -46,6 +46,11 @@ impl ResultFile {
         Self { path: path.to_owned(), before: stamp(path) }
     }
 
+    /// A path at which nothing stood before.
+    pub(super) fn absent_before(path: &Path) -> Self {
+        Self { path: path.to_owned(), before: None }
+    }
+
     /// The path.
     pub(super) fn path(&self) -> &Path {
         &self.path

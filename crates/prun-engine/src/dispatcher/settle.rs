@@ -11,6 +11,7 @@ use super::result_file::ResultFile;
 use super::{Attempt, diagnose};
 use crate::executor::stream::StreamSummary;
 use crate::files::{Durability, read_regular, write_atomically, write_atomically_with_mode};
+use crate::git::Git;
 use crate::workspace::harvest::harvest;
 
 /// A last message that is larger is no message.
@@ -55,7 +56,7 @@ pub(super) fn missing_deliverables(workspace: &Path, deliverables: &[String]) ->
 /// Takes what changed in the workspace into the run's store; the changes, or why that failed.
 pub(super) fn take_changes(attempt: &Attempt) -> (Option<Changes>, Option<String>) {
     let Some(spec) = &attempt.spec.harvest else { return (None, None) };
-    match harvest(spec) {
+    match harvest(&Git::from_env(), spec) {
         Ok(changes) => {
             let path = attempt.state.changes();
             let written = serde_json::to_vec(&changes).map_err(|error| error.to_string()).and_then(|text| {

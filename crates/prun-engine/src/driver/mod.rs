@@ -1,4 +1,277 @@
-//! To come.
+//! One loop turn of a supervisor: inputs → core → record → effects → acknowledge.
+//!
+//! The loop owns the ledger's writing end and the core's [`Supervisor`]. Everything that takes long is done
+//! by the [`pool`]; exits and notes come from the [`watcher`], commands from [`crate::control`]. All of them
+//! send [`Event`]s up one channel.
+
 pub mod clock;
-pub mod pool;
-pub mod watcher;
+mod effects;
+mod pool;
+mod watcher;
+pub mod workshop;
+
+use std::collections::HashMap;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use prun_core::event::Event as Recorded;
+use prun_core::ids::{Attempt, Seq, UnitId};
+use prun_core::run::{ApplyError, RunState};
+use prun_core::supervise::{Command, Effect, Input, Reply, Supervisor};
+
+use crate::control::{Request, Server};
+use crate::files::FileError;
+use crate::ledger::{LedgerError, Reader, RunLock, Writer};
+use crate::process::own_identity;
+use clock::Clock;
+use pool::Pool;
+use watcher::{Seen, Watcher};
+use workshop::Workshop;
+
+/// Inputs that one turn takes at most: one transaction, one sync.
+const TURN_LIMIT: usize = 256;
+
+/// Why a supervisor could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// Another one drives the run.
+    #[error("another supervisor drives the run {0}")]
+    Driven(String),
+    /// The ledger cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The ledger's events do not fit together.
+    #[error("the ledger of the run {run} is damaged: {error}")]
+    Damaged {
+        /// The run.
+        run: String,
+        /// Where, and how.
+        error: ApplyError,
+    },
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The plan or the store of the run cannot be read.
+    #[error(transparent)]
+    Workshop(#[from] workshop::WorkshopError),
+    /// The kernel refused a thread or a descriptor.
+    #[error("cannot set up the supervisor: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// What comes up the channel.
+enum Event {
+    /// For the core.
+    Input(Box<Input>),
+    /// A workspace is ready, with the attempt's fence.
+    Prepared(UnitId, Attempt, Result<workshop::Prepared, String>),
+    /// A command, to be answered.
+    Request(Request),
+    /// From the watcher.
+    Seen(Seen),
+}
+
+/// A supervisor at work.
+pub struct Driver {
+    core: Supervisor,
+    writer: Writer,
+    workshop: Arc<Workshop>,
+    clock: Clock,
+    pool: Pool,
+    watcher: Watcher,
+    events: Receiver<Event>,
+    sender: Sender<Event>,
+    /// Locked attempts that wait for their dispatcher.
+    fences: HashMap<(UnitId, Attempt), std::fs::File>,
+    /// Dispatchers that are our children and must be waited for.
+    children: HashMap<(UnitId, Attempt), Child>,
+    /// Commands that wait for their answer.
+    askers: HashMap<u64, Sender<Reply>>,
+    next_token: u64,
+    left: bool,
+    _server: Server,
+}
+
+/// Drives the run of `workshop` to its end. `resume`: units that an earlier stop ended go on. `ready` is
+/// called once commands can be taken.
+///
+/// # Errors
+/// The run is driven already, its ledger is damaged, or the ledger cannot be written any more; dispatchers
+/// that run then go on and settle into their own directories.
+pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(), DriverError> {
+    let run = &workshop.run_dir;
+    let lock = RunLock::try_take(run)?.ok_or_else(|| DriverError::Driven(workshop.run.to_string()))?;
+    let state = read_state(&workshop)?;
+    let mut writer = Writer::open(run, lock, workshop.durability)?;
+    let process = own_identity();
+    writer.lock_mut().sign(&process)?;
+    let (sender, events) = channel();
+    let commands = sender.clone();
+    let server = Server::start(run, move |request| {
+        // A closed channel drops the request, which answers it.
+        let _ = commands.send(Event::Request(request));
+    })?;
+    let seen = sender.clone();
+    let watcher = Watcher::start(move |what| {
+        let _ = seen.send(Event::Seen(what));
+    })?;
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2);
+    let resources = workshop.resources(&state);
+    let mut driver = Driver {
+        core: Supervisor::new(state, resources),
+        writer,
+        workshop: Arc::new(workshop),
+        clock: Clock::start(),
+        pool: Pool::new(threads)?,
+        watcher,
+        events,
+        sender,
+        fences: HashMap::new(),
+        children: HashMap::new(),
+        askers: HashMap::new(),
+        next_token: 0,
+        left: false,
+        _server: server,
+    };
+    driver.stop_on_signals()?;
+    ready();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    driver.turn(vec![Event::Input(Box::new(Input::Started { process, version, resume }))])?;
+    driver.run()
+}
+
+/// The state that the ledger of a run tells.
+///
+/// # Errors
+/// The ledger cannot be read, or is damaged.
+pub fn read_state(workshop: &Workshop) -> Result<RunState, DriverError> {
+    let events = Reader::open(&workshop.run_dir)?.after(Seq(0))?;
+    RunState::replay(&events).map_err(|error| DriverError::Damaged { run: workshop.run.to_string(), error })
+}
+
+/// Carries out a command on a run that no supervisor drives, as the holder of its lock.
+///
+/// # Errors
+/// Somebody drives it meanwhile, or the ledger cannot be read or written.
+pub fn command_offline(workshop: &Workshop, command: Command) -> Result<Reply, DriverError> {
+    let run = &workshop.run_dir;
+    let lock = RunLock::try_take(run)?.ok_or_else(|| DriverError::Driven(workshop.run.to_string()))?;
+    let state = read_state(workshop)?;
+    let mut writer = Writer::open(run, lock, workshop.durability)?;
+    // Without resources nothing starts: that is left to the next supervisor.
+    let mut core = Supervisor::new(state, prun_core::schedule::Resources::default());
+    let effects = core.handle(Input::Asked { token: 0, command }, Clock::start().now());
+    let mut recorded = Vec::new();
+    let mut answer = None;
+    for effect in effects {
+        match effect {
+            Effect::Record(event) => recorded.push(event),
+            Effect::Answer { reply, .. } => answer = Some(reply),
+            _ => {}
+        }
+    }
+    writer.append(&recorded)?;
+    Ok(answer.expect("every command is answered in its own turn"))
+}
+
+impl Driver {
+    fn run(mut self) -> Result<(), DriverError> {
+        while !self.left {
+            let first = match self.core.next_wake() {
+                None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => {
+                    let wait = at.saturating_sub(self.clock.now().mono);
+                    self.events.recv_timeout(Duration::from_millis(wait))
+                }
+            };
+            let mut batch = match first {
+                Ok(event) => vec![event],
+                Err(RecvTimeoutError::Timeout) => vec![Event::Input(Box::new(Input::Tick))],
+                // We hold a sender ourselves.
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            batch.extend(self.events.try_iter().take(TURN_LIMIT));
+            self.turn(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Decides on all of `batch`, records, and only then carries out.
+    fn turn(&mut self, batch: Vec<Event>) -> Result<(), DriverError> {
+        let mut effects = Vec::new();
+        for event in batch {
+            if let Some(input) = self.input(event) {
+                effects.extend(self.core.handle(input, self.clock.now()));
+            }
+        }
+        let mut recorded: Vec<Recorded> = Vec::new();
+        let mut answers = Vec::new();
+        let mut acts = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Record(event) => recorded.push(event),
+                Effect::Answer { token, reply } => answers.push((token, reply)),
+                act => acts.push(act),
+            }
+        }
+        self.writer.append(&recorded)?;
+        acts.into_iter().for_each(|act| self.carry_out(act));
+        for (token, reply) in answers {
+            if let Some(asker) = self.askers.remove(&token) {
+                // Who asked may be gone; the command took effect all the same.
+                let _ = asker.send(reply);
+            }
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, event: Event) -> Option<Input> {
+        match event {
+            Event::Input(input) => Some(*input),
+            Event::Request(Request { command, answer }) => {
+                self.next_token += 1;
+                self.askers.insert(self.next_token, answer);
+                Some(Input::Asked { token: self.next_token, command })
+            }
+            Event::Prepared(unit, attempt, result) => {
+                let result = result.map(|prepared| {
+                    self.fences.insert((unit.clone(), attempt), prepared.fence);
+                    prepared.millis
+                });
+                Some(Input::Prepared { unit, attempt, result })
+            }
+            Event::Seen(Seen::Noted(unit, attempt, note)) => Some(Input::Noted { unit, attempt, note }),
+            Event::Seen(Seen::Exited(unit, attempt)) => Some(self.exited(unit, attempt)),
+        }
+    }
+
+    fn exited(&mut self, unit: UnitId, attempt: Attempt) -> Input {
+        if let Some(mut child) = self.children.remove(&(unit.clone(), attempt)) {
+            // It has exited, so this returns at once; its facts say how its worker ended.
+            let _ = child.wait();
+        }
+        let facts = self.workshop.facts(&unit, attempt).map(Box::new);
+        Input::DispatcherExited { unit, attempt, facts }
+    }
+
+    /// INT and TERM stop the run as a command would; a second one leaves no grace. HUP says nothing to us.
+    fn stop_on_signals(&self) -> std::io::Result<()> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let sender = self.sender.clone();
+        let listen = move || {
+            let mut now = false;
+            for signal in &mut signals {
+                if signal != SIGHUP {
+                    let (answer, _) = channel();
+                    let request = Request { command: Command::Stop { unit: None, now }, answer };
+                    let _ = sender.send(Event::Request(request));
+                    now = true;
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(listen).map(drop)
+    }
+}

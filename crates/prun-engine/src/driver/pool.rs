@@ -8,7 +8,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that take jobs in the order they were given.
 #[derive(Debug)]
-pub struct Pool {
+pub(super) struct Pool {
     jobs: Sender<Job>,
 }
 
@@ -17,7 +17,7 @@ impl Pool {
     ///
     /// # Errors
     /// A thread cannot be made.
-    pub fn new(threads: usize) -> std::io::Result<Self> {
+    pub(super) fn new(threads: usize) -> std::io::Result<Self> {
         let (jobs, queue) = channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
         for number in 0..threads.max(1) {
@@ -28,7 +28,7 @@ impl Pool {
     }
 
     /// Has `job` done by the next free thread.
-    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+    pub(super) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         // The threads outlive this sender, so the queue cannot be closed yet.
         self.jobs.send(Box::new(job)).expect("the pool's threads live as long as the pool");
     }

@@ -20,7 +20,7 @@ const NOTES_POLL_MILLIS: i64 = 2_000;
 
 /// What the watcher sees.
 #[derive(Debug)]
-pub enum Seen {
+pub(super) enum Seen {
     /// A dispatcher is gone.
     Exited(UnitId, Attempt),
     /// A dispatcher said something.
@@ -29,20 +29,20 @@ pub enum Seen {
 
 /// A dispatcher to be watched.
 #[derive(Debug)]
-pub struct Watched {
+pub(super) struct Watched {
     /// Its unit.
-    pub unit: UnitId,
+    pub(super) unit: UnitId,
     /// Its attempt.
-    pub attempt: Attempt,
+    pub(super) attempt: Attempt,
     /// Its process.
-    pub pidfd: OwnedFd,
+    pub(super) pidfd: OwnedFd,
     /// Where its notes appear.
-    pub dir: AttemptDir,
+    pub(super) dir: AttemptDir,
 }
 
 /// A handle on the watching thread; it ends when the handle is dropped.
 #[derive(Debug)]
-pub struct Watcher {
+pub(super) struct Watcher {
     requests: Sender<Watched>,
     wake: OwnedFd,
 }
@@ -52,7 +52,7 @@ impl Watcher {
     ///
     /// # Errors
     /// The kernel refuses a descriptor or a thread.
-    pub fn start(report: impl FnMut(Seen) + Send + 'static) -> std::io::Result<Self> {
+    pub(super) fn start(report: impl FnMut(Seen) + Send + 'static) -> std::io::Result<Self> {
         let (requests, incoming) = channel();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let seat = Seat::new(incoming, wake.try_clone()?, Box::new(report))?;
@@ -61,7 +61,7 @@ impl Watcher {
     }
 
     /// Watches a dispatcher until its exit.
-    pub fn watch(&self, watched: Watched) {
+    pub(super) fn watch(&self, watched: Watched) {
         // The thread ends only with this handle.
         if self.requests.send(watched).is_ok() {
             ring(&self.wake);

@@ -104,9 +104,9 @@ impl Filler<'_> {
         }
         let known = self.still_known(&manifest.tips)?;
         if self.store.facts.partial {
-            self.pack_partial(&new, &known)?
+            self.pack_partial(&new, &known)?;
         } else {
-            self.pack(&new, &known)?
+            self.pack(&new, &known)?;
         }
         let mut filled = manifest.clone();
         filled.tips.extend(wanted);

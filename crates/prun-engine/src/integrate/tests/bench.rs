@@ -43,9 +43,9 @@ pub(super) fn put(root: &Path, path: &str, node: Option<&Node>) {
     let full = root.join(path);
     if let Ok(meta) = std::fs::symlink_metadata(&full) {
         if meta.is_dir() && node.is_some() {
-            std::fs::remove_dir_all(&full).unwrap()
+            std::fs::remove_dir_all(&full).unwrap();
         } else {
-            std::fs::remove_file(&full).unwrap()
+            std::fs::remove_file(&full).unwrap();
         }
     }
     let Some(node) = node else {

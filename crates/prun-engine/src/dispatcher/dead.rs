@@ -1,0 +1,113 @@
+//! Settles an attempt whose dispatcher died: ends what is left of its tree, and saves what can be saved.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use prun_core::contract::{self, FallbackWhy, SALVAGED_TAIL, SalvagedTail};
+use prun_core::outcome::{AttemptFacts, Channel, Exit, FACTS_VERSION, ResultFacts, SweepFacts};
+
+use super::output::read_end;
+use super::result_file::ResultFile;
+use super::{now, read_spec};
+use crate::contain::reap_by_token;
+use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
+use crate::files::Durability;
+use crate::git::Git;
+use crate::home::AttemptDir;
+use crate::spec::AttemptSpec;
+use crate::state_dir::{self, StateDir};
+use crate::workspace::harvest::harvest;
+
+/// What can still be seen of an attempt in `dir`, written down as its facts. The caller holds its fence.
+/// `None` where not even the spec or the state dir can be read.
+#[must_use]
+pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFacts> {
+    let spec = read_spec(&dir.spec()).ok()?;
+    let state = StateDir::at(state_dir::find_in(dir.root())?);
+    let sweep = state_dir::read_identity(state.root()).map_or_else(|_| SweepFacts::default(), |it| reap_by_token(&it));
+    let stream = replay(&state, spec.worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream));
+    let result = settle_result(&spec, &state, durability);
+    let (changes, harvest_error) = match spec.harvest.as_ref().map(|spec| harvest(&Git::from_env(), spec)) {
+        None => (None, None),
+        Some(Ok(changes)) => (Some(changes), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+    };
+    let missing_deliverables =
+        spec.cwd.as_deref().map_or_else(Vec::new, |cwd| super::settle::missing_deliverables(cwd, &spec.deliverables));
+    let facts = AttemptFacts {
+        version: FACTS_VERSION,
+        unit: spec.unit,
+        attempt: spec.attempt,
+        exit: Exit::Unobserved,
+        stopped: None,
+        dispatcher_signal: None,
+        setup: None,
+        final_event: stream.final_event,
+        error: stream.error,
+        result,
+        missing_deliverables,
+        verify: None,
+        expects_changes: spec.expects_changes,
+        changes,
+        harvest_error,
+        sweep,
+        usage: stream.usage,
+        session: stream.session,
+        silent: Vec::new(),
+        peak_rss_kib: None,
+        cpu_millis: None,
+        started_at: now(),
+        ended_at: now(),
+        worker_millis: 0,
+    };
+    // Without the file the ledger still holds the facts.
+    let _ = state.write_facts(&facts, durability);
+    Some(facts)
+}
+
+fn settle_result(spec: &AttemptSpec, state: &StateDir, durability: Durability) -> Option<ResultFacts> {
+    // A run's result path is the attempt's own, so nothing of before can stand there.
+    let result = ResultFile::absent_before(&spec.result_file);
+    if let Some(found) = result.find() {
+        return Some(facts(spec, Channel::ResultFile, &found.head, found.bytes, result.path(), false));
+    }
+    let tail = state.tail();
+    let (bytes, left_out) = read_end(&tail, SALVAGED_TAIL).unwrap_or_default();
+    let salvaged = SalvagedTail { bytes: &bytes, left_out, path: &tail.to_string_lossy() };
+    let text = contract::fallback(&spec.unit, &FallbackWhy::Missing, salvaged);
+    let size = text.len() as u64;
+    if result.replace(&text, &state.result_before(), durability).is_ok() {
+        return Some(facts(spec, Channel::Salvage, &text, size, result.path(), false));
+    }
+    let path = state.misplaced_result();
+    crate::files::write_atomically(&path, &text, durability).ok()?;
+    Some(facts(spec, Channel::Salvage, &text, size, &path, true))
+}
+
+fn facts(spec: &AttemptSpec, channel: Channel, head: &[u8], bytes: u64, path: &Path, misplaced: bool) -> ResultFacts {
+    let parsed = contract::parse(&spec.unit, head);
+    ResultFacts {
+        channel,
+        path: path.to_string_lossy().into_owned(),
+        bytes,
+        contract_gaps: parsed.gaps,
+        conclusion: parsed.conclusion,
+        open_items: parsed.open_items,
+        files_claimed: parsed.files,
+        misplaced,
+    }
+}
+
+fn replay(state: &StateDir, kind: StreamKind) -> StreamSummary {
+    let mut reader = StreamReader::new(kind);
+    if kind != StreamKind::Plain
+        && let Ok(mut file) = File::open(state.events())
+    {
+        let mut piece = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = file.read(&mut piece) {
+            reader.feed(&piece[..count]);
+        }
+    }
+    reader.summary().clone()
+}

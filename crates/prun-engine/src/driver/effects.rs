@@ -1,0 +1,139 @@
+//! Carrying out what the core has decided, after it was recorded.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use prun_core::event::ProcessIdentity;
+use prun_core::ids::{Attempt, UnitId};
+use prun_core::supervise::{Effect, Input, Observation};
+use rustix::process::{PidfdFlags, Signal, pidfd_open};
+
+use super::watcher::Watched;
+use super::workshop::{base_of, workspaces};
+use super::{Driver, Event};
+use crate::process;
+use crate::recover::{self, Found};
+
+impl Driver {
+    pub(super) fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            // Both are the turn's own business.
+            Effect::Record(_) | Effect::Answer { .. } => {}
+            Effect::Prepare { unit, attempt, executor, next } => {
+                let order = self.workshop.order(self.core.run(), &unit, attempt, executor, next);
+                self.in_pool(move |workshop| Event::Prepared(unit, attempt, workshop.prepare(&order)));
+            }
+            Effect::Spawn { unit, attempt } => {
+                let result = self.spawn(&unit, attempt);
+                self.send(Input::Spawned { unit, attempt, result });
+            }
+            Effect::Watch { unit, attempt, process } => self.watch(unit, attempt, &process),
+            Effect::Terminate { process, kill } => {
+                let signal = if kill { Signal::KILL } else { Signal::TERM };
+                // One that is gone already is told of by its watch.
+                let _ = process::signal_process(&process, signal);
+            }
+            Effect::Submit { unit, attempt, process } => {
+                let dir = self.workshop.attempt_dir(&unit, attempt);
+                if File::create(dir.submitted()).is_ok() {
+                    let _ = process::signal_process(&process, Signal::USR1);
+                }
+            }
+            Effect::Clean { unit, attempt } => self.in_pool(move |workshop| {
+                let facts = recover::clean(workshop, &unit, attempt).map(Box::new);
+                Event::Input(Box::new(Input::Cleaned { unit, attempt, facts }))
+            }),
+            Effect::Observe { unit, attempt } => self.in_pool(move |workshop| {
+                let found = match recover::observe(workshop, &unit, attempt) {
+                    Found::Settled(facts) => Observation::Settled(facts),
+                    Found::Alive(process) => Observation::Alive(process),
+                    Found::NeverStarted => Observation::NeverStarted,
+                    Found::Dead(facts) => Observation::Dead(facts),
+                };
+                Event::Input(Box::new(Input::Observed { unit, attempt, found }))
+            }),
+            Effect::CheckRepository => {
+                let workspaces = workspaces(self.core.run(), &self.workshop.run_dir);
+                self.in_pool(move |workshop| {
+                    let (touched, moved) = workshop.compare_repository(&workspaces);
+                    Event::Input(Box::new(Input::RepositoryChecked { touched, moved }))
+                });
+            }
+            Effect::VerifyBase => {
+                let base = self.core.run().setup.as_ref().and_then(base_of);
+                self.in_pool(move |workshop| {
+                    let (tree, check) = workshop.verify_base(base);
+                    Event::Input(Box::new(Input::BaseVerified { tree, check }))
+                });
+            }
+            Effect::Leave => self.left = true,
+        }
+    }
+
+    fn in_pool(&self, job: impl FnOnce(&super::Workshop) -> Event + Send + 'static) {
+        let (sender, workshop) = (self.sender.clone(), std::sync::Arc::clone(&self.workshop));
+        self.pool.submit(move || {
+            // The driver may have left meanwhile.
+            let _ = sender.send(job(&workshop));
+        });
+    }
+
+    fn send(&self, input: Input) {
+        // The receiver is ours.
+        let _ = self.sender.send(Event::Input(Box::new(input)));
+    }
+
+    /// Starts a dispatcher. Its stdin is the attempt's locked fence: the lock lives as long as it does.
+    fn spawn(&mut self, unit: &UnitId, attempt: Attempt) -> Result<ProcessIdentity, String> {
+        let key = (unit.clone(), attempt);
+        let fence = self.fences.remove(&key).ok_or("its fence was not taken")?;
+        let dir = self.workshop.attempt_dir(unit, attempt);
+        let log_path = dir.root().join("dispatcher.log");
+        let log = File::create(&log_path).map_err(|error| format!("cannot create {}: {error}", log_path.display()))?;
+        let program = own_program().map_err(|error| format!("cannot find prun's own program: {error}"))?;
+        let child = Command::new(&program)
+            .arg("__dispatch")
+            .arg(dir.spec())
+            .env("PRUN_HOME", self.workshop.home.root())
+            .stdin(Stdio::from(fence))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let pid = child.id();
+        self.children.insert(key, child);
+        // It is our child and not waited for yet, so the number is still its own.
+        process::identity(pid).ok_or_else(|| format!("cannot read the identity of process {pid}"))
+    }
+
+    fn watch(&mut self, unit: UnitId, attempt: Attempt, process: &ProcessIdentity) {
+        let dir = self.workshop.attempt_dir(&unit, attempt);
+        match open_pidfd(process) {
+            Some(pidfd) => self.watcher.watch(Watched { unit, attempt, pidfd, dir }),
+            None => {
+                let gone = self.exited(unit, attempt);
+                self.send(gone);
+            }
+        }
+    }
+}
+
+/// A pidfd of just this process, or `None` where it is gone.
+fn open_pidfd(process: &ProcessIdentity) -> Option<std::os::fd::OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(process.pid).ok()?)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // Checked after the opening: the number cannot be given to another process while we hold it.
+    (process::identity(process.pid).as_ref() == Some(process)).then_some(pidfd)
+}
+
+/// The file of the program that runs; `/proc` also finds one that was replaced meanwhile.
+///
+/// # Errors
+/// The system does not tell.
+pub(super) fn own_program() -> std::io::Result<PathBuf> {
+    match std::env::current_exe() {
+        Ok(path) if path.exists() => Ok(path),
+        _ => Ok(PathBuf::from("/proc/self/exe")),
+    }
+}

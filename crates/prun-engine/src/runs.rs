@@ -1,0 +1,67 @@
+//! The runs of a home: one small card each, written when the run was started, found by listing.
+
+use std::path::PathBuf;
+
+use prun_core::event::ProcessIdentity;
+use prun_core::ids::RunId;
+use prun_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::files::{Durability, FileError, read_regular, write_atomically};
+use crate::home::{Home, RunDir};
+use crate::ledger::{LockHolder, RunLock};
+
+/// No card is larger.
+const CARD_LIMIT: u64 = 1 << 20;
+
+/// What is known of a run without its ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCard {
+    /// The run.
+    pub run: RunId,
+    /// The plan's title.
+    pub title: String,
+    /// The repository's top level.
+    pub repo: Option<PathBuf>,
+    /// SHA-256 over the plan and its prompts.
+    pub plan_digest: String,
+    /// When it was started.
+    pub began: Timestamp,
+}
+
+impl RunCard {
+    /// Writes the card of a new run.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, run: &RunDir, durability: Durability) -> Result<(), FileError> {
+        let text = serde_json::to_vec_pretty(self).expect("plain data with string keys");
+        write_atomically(&card(run), &text, durability)
+    }
+}
+
+/// All runs of `home` whose card can be read, oldest first.
+#[must_use]
+pub fn list(home: &Home) -> Vec<RunCard> {
+    let entries = std::fs::read_dir(home.runs()).into_iter().flatten().flatten();
+    let mut cards: Vec<RunCard> = entries
+        .filter_map(|entry| {
+            serde_json::from_slice(&read_regular(&card(&RunDir::at(entry.path())), CARD_LIMIT).ok()?).ok()
+        })
+        .collect();
+    cards.sort_by(|one, other| one.run.cmp(&other.run));
+    cards
+}
+
+/// The supervisor that drives a run now: `Some(None)` where one does and did not say who it is.
+#[must_use]
+pub fn supervisor(run: &RunDir) -> Option<Option<ProcessIdentity>> {
+    match RunLock::holder(run) {
+        Ok(LockHolder::Somebody(process)) => Some(process),
+        Ok(LockHolder::Nobody) | Err(_) => None,
+    }
+}
+
+fn card(run: &RunDir) -> PathBuf {
+    run.root().join("run.json")
+}
