@@ -5,6 +5,7 @@
 //! decision of a live run.
 
 pub mod contract;
+pub mod digest;
 pub mod event;
 pub mod explain;
 pub mod gate;

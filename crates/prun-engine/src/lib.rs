@@ -14,6 +14,7 @@ pub mod files;
 pub mod git;
 pub mod home;
 pub mod integrate;
+pub mod landing;
 pub mod ledger;
 pub mod process;
 pub mod recover;

@@ -1,6 +1,14 @@
 //! `prun`: runs many coding agents in parallel on one repository, and lands their work together.
 
+mod cli;
 mod commands;
+mod context;
+mod error;
+mod exit_code;
+mod live;
+mod print;
+mod supervisor;
+mod ui;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +24,7 @@ fn main() -> ExitCode {
         (Some(verb), first) if verb == commands::dispatch_task::VERB => {
             commands::dispatch_task::run(first.into_iter().chain(arguments))
         }
-        _ => 2,
+        _ => return cli::main().into(),
     };
     exit_code(code)
 }

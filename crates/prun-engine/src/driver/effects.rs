@@ -131,7 +131,7 @@ fn open_pidfd(process: &ProcessIdentity) -> Option<std::os::fd::OwnedFd> {
 ///
 /// # Errors
 /// The system does not tell.
-pub(super) fn own_program() -> std::io::Result<PathBuf> {
+pub fn own_program() -> std::io::Result<PathBuf> {
     match std::env::current_exe() {
         Ok(path) if path.exists() => Ok(path),
         _ => Ok(PathBuf::from("/proc/self/exe")),

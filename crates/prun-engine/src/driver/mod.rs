@@ -6,6 +6,7 @@
 
 pub mod clock;
 mod effects;
+pub use effects::own_program;
 mod pool;
 mod watcher;
 pub mod workshop;

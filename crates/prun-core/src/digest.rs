@@ -1,0 +1,225 @@
+//! The coordinator's digest: one header, one line for each unit that calls for action. The same on every
+//! surface; healthy units are only counted.
+
+use std::fmt::Write;
+
+use crate::event::{Event, EventKind, RunEvent, UnitEvent};
+use crate::outcome::Outcome;
+use crate::view::{RunView, RunViewState, UnitView};
+
+/// Whether an event calls for action: what `wait` returns at.
+#[must_use]
+pub fn is_actionable(event: &Event) -> bool {
+    match &event.kind {
+        EventKind::Unit { event, .. } => match &**event {
+            UnitEvent::UnitSettled { outcome, .. } => *outcome != Outcome::Succeeded,
+            UnitEvent::HandedOver | UnitEvent::WentQuiet { .. } => true,
+            _ => false,
+        },
+        EventKind::Run(event) => matches!(
+            **event,
+            RunEvent::ExecutorHeld { .. }
+                | RunEvent::BudgetWarned { .. }
+                | RunEvent::BudgetSpent { .. }
+                | RunEvent::RepositoryTouched { .. }
+                | RunEvent::RunEnded { .. }
+        ),
+        EventKind::Unknown { .. } => false,
+    }
+}
+
+/// Whether a run is over and every unit did what it was to do, or was decided by name.
+#[must_use]
+pub fn is_all_well(view: &RunView) -> bool {
+    let well = |unit: &UnitView| unit.outcome.as_deref() == Some("succeeded") || unit.disposition != "unreviewed";
+    view.state == RunViewState::Ended && view.repository_touched.is_empty() && view.units.iter().all(well)
+}
+
+/// The digest of a run. `run` is how the user names it.
+#[must_use]
+pub fn digest(view: &RunView, run: &str) -> String {
+    let mut text = header(view, run);
+    for unit in view.units.iter().filter(|unit| calls_for_action(unit)) {
+        text.push('\n');
+        text.push_str(&line(unit, run));
+    }
+    for what in &view.repository_touched {
+        let _ = write!(text, "\nTOUCHED the repository: {what}");
+    }
+    match view.state {
+        RunViewState::SupervisorLost => {
+            let _ = write!(text, "\nLOST the supervisor is gone   prun resume {run}");
+        }
+        RunViewState::Ended if is_all_well(view) && view.landed.is_empty() && view.counts.total > 0 => {
+            let _ = write!(text, "\nended, all well   prun integrate {run} --dry-run");
+        }
+        _ => {}
+    }
+    text
+}
+
+/// One line that counts: `k3f9 19/20 done · 1 failed · 24m · 3.1M tok · next 418`.
+#[must_use]
+pub fn header(view: &RunView, run: &str) -> String {
+    let counts = &view.counts;
+    let mut parts = vec![format!("{run} {}/{} done", counts.succeeded, counts.total)];
+    let mut part = |count: usize, what: &str| {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    };
+    part(counts.unsuccessful, "failed");
+    part(counts.active - counts.handed_over, "running");
+    part(counts.queued, "queued");
+    part(counts.handed_over, "handed over");
+    if view.state == RunViewState::Cancelled {
+        parts.push("stopped".to_owned());
+    }
+    parts.push(duration(view.millis));
+    if view.tokens > 0 {
+        parts.push(format!("{} tok", count(view.tokens)));
+    }
+    parts.push(format!("next {}", view.next));
+    parts.join(" · ")
+}
+
+fn calls_for_action(unit: &UnitView) -> bool {
+    let failed = unit.outcome.as_deref().is_some_and(|outcome| outcome != "succeeded");
+    (failed && unit.disposition == "unreviewed") || unit.handed_over || unit.quiet
+}
+
+fn line(unit: &UnitView, run: &str) -> String {
+    let name = &unit.unit;
+    if unit.handed_over {
+        return format!("HANDOFF {name}   prun brief {run}/{name}");
+    }
+    let Some(outcome) = &unit.outcome else {
+        return format!("QUIET {name}  no sign of life for half its limit   prun logs {run}/{name} -n 40");
+    };
+    let why: String = unit.why.as_deref().unwrap_or(outcome).chars().take(120).collect();
+    let word = if outcome.starts_with("stopped") { "STOPPED" } else { "FAIL" };
+    let attempts = format!("attempt {}/{}", unit.attempt, unit.attempts_allowed);
+    format!("{word} {name}  {why}, {attempts}   prun logs {run}/{name} -n 40")
+}
+
+/// A time span for people: `850ms`, `12s`, `24m`, `3h05m`.
+#[must_use]
+pub fn duration(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis}ms"),
+        1_000..120_000 => format!("{}s", millis / 1_000),
+        120_000..7_200_000 => format!("{}m", millis / 60_000),
+        _ => format!("{}h{:02}m", millis / 3_600_000, millis / 60_000 % 60),
+    }
+}
+
+/// A count for people: `950`, `12k`, `3.1M`.
+#[must_use]
+pub fn count(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..1_000_000 => format!("{}k", number / 1_000),
+        _ => format!("{}.{}M", number / 1_000_000, number / 100_000 % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Mode;
+    use crate::time::Timestamp;
+    use crate::view::Counts;
+
+    fn unit(name: &str, outcome: Option<&str>, why: Option<&str>) -> UnitView {
+        UnitView {
+            unit: name.into(),
+            mode: Mode::Write,
+            state: if outcome.is_some() { "settled" } else { "running" }.into(),
+            outcome: outcome.map(str::to_owned),
+            why: why.map(str::to_owned),
+            attempt: 2,
+            attempts_allowed: 2,
+            executor: Some("codex".into()),
+            millis: 1,
+            disposition: "unreviewed".into(),
+            handed_over: false,
+            quiet: false,
+            conclusion: None,
+            open_items: None,
+            salvaged: false,
+            files: 0,
+            added: 0,
+            removed: 0,
+            tokens: 0,
+        }
+    }
+
+    fn view(units: Vec<UnitView>, state: RunViewState) -> RunView {
+        let succeeded = units.iter().filter(|unit| unit.outcome.as_deref() == Some("succeeded")).count();
+        let settled = units.iter().filter(|unit| unit.outcome.is_some()).count();
+        let handed_over = units.iter().filter(|unit| unit.handed_over).count();
+        let counts = Counts {
+            total: units.len(),
+            queued: 0,
+            active: units.len() - settled,
+            handed_over,
+            succeeded,
+            unsuccessful: settled - succeeded,
+        };
+        RunView {
+            version: 1,
+            run: "261130-155200-k3f9".into(),
+            title: "t".into(),
+            state,
+            repo: None,
+            base: None,
+            began: Timestamp(0),
+            millis: 24 * 60_000,
+            tokens: 3_100_000,
+            counts,
+            units,
+            repository_touched: Vec::new(),
+            landed: Vec::new(),
+            next: 418,
+        }
+    }
+
+    #[test]
+    fn twenty_units_with_one_failure_take_two_lines() {
+        let mut units: Vec<UnitView> =
+            (0..19).map(|number| unit(&format!("u{number}"), Some("succeeded"), None)).collect();
+        units.push(unit("tsv", Some("incomplete(no-result)"), Some("no result file, tail salvaged")));
+        let text = digest(&view(units, RunViewState::Running), "k3f9");
+        insta::assert_snapshot!(text, @r"
+        k3f9 19/20 done · 1 failed · 24m · 3.1M tok · next 418
+        FAIL tsv  no result file, tail salvaged, attempt 2/2   prun logs k3f9/tsv -n 40
+        ");
+    }
+
+    #[test]
+    fn a_handed_over_unit_names_its_brief() {
+        let mut handed = unit("mail", None, None);
+        handed.handed_over = true;
+        let text = digest(&view(vec![handed, unit("a", None, None)], RunViewState::Running), "k3f9");
+        assert!(text.contains("1 running · 1 handed over"), "{text}");
+        assert!(text.ends_with("HANDOFF mail   prun brief k3f9/mail"), "{text}");
+    }
+
+    /// The bound of 300 tokens that users are promised, at four bytes a token, with every unit failed.
+    #[test]
+    fn a_digest_of_twenty_units_stays_small() {
+        let failed = |number: usize| unit(&format!("unit-{number}"), Some("failed(exit-code)"), Some("exit code 1"));
+        let mostly_well = (0..20).map(|number| match number {
+            0..5 => failed(number),
+            _ => unit(&format!("unit-{number}"), Some("succeeded"), None),
+        });
+        let text = digest(&view(mostly_well.collect(), RunViewState::Ended), "k3f9");
+        assert!(text.len() / 4 <= 300, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn spans_and_counts_are_short() {
+        assert_eq!([850, 12_000, 1_440_000, 11_100_000].map(duration), ["850ms", "12s", "24m", "3h05m"]);
+        assert_eq!([950, 12_345, 3_149_999].map(count), ["950", "12k", "3.1M"]);
+    }
+}

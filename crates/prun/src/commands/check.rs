@@ -1,0 +1,88 @@
+//! `prun check`: the gate. Every problem at once, and nothing is started.
+
+use std::path::PathBuf;
+
+use prun_core::gate::{self, Gate};
+use prun_core::plan::Dirty;
+use prun_engine::git::Git;
+use prun_engine::survey::{LoadedPlan, Survey};
+
+use crate::context::Context;
+use crate::error::{CliError, CliResult};
+use crate::exit_code::ExitCode;
+
+/// Check a plan without starting anything
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The plan file; `-` reads it from stdin
+    #[arg(value_name = "PLAN", default_value = "prun.toml")]
+    plan: PathBuf,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    let loaded = LoadedPlan::read(&args.plan, &context.cwd)?;
+    let survey = pass(context, &loaded)?;
+    context.ui.line(gate::summary(&loaded.plan, &survey.world))?;
+    for line in gate::executor_lines(&loaded.plan, &survey.world) {
+        context.ui.line(line)?;
+    }
+    if let Some((major, minor)) = survey.git_version {
+        context.ui.line(format!("git {major}.{minor} · home {}", context.home.root().display()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Looks at the world and passes the plan through the gate; warnings go to stderr.
+///
+/// # Errors
+/// Every problem there is.
+pub(crate) fn pass(context: &Context, loaded: &LoadedPlan) -> CliResult<Survey> {
+    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &context.registry()?);
+    judge(context, loaded, survey)
+}
+
+/// The same, but somebody at a terminal is asked what is to happen to uncommitted work.
+///
+/// # Errors
+/// Every problem there is.
+pub(crate) fn pass_or_ask(context: &Context, loaded: &mut LoadedPlan) -> CliResult<Survey> {
+    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &context.registry()?);
+    if gate::must_say_dirty(&loaded.plan, &survey.world) && context.ui.can_ask() {
+        loaded.plan.dirty = ask_about(context, &survey);
+    }
+    judge(context, loaded, survey)
+}
+
+fn judge(context: &Context, loaded: &LoadedPlan, survey: Survey) -> CliResult<Survey> {
+    let Gate { mut problems, warnings } = gate::check(&loaded.plan, &survey.world);
+    if !survey.problems.is_empty() && survey.source.is_none() {
+        // The repository's own problem explains why there seems to be none.
+        problems.retain(|problem| !problem.message.contains("no repository"));
+    }
+    problems.extend(survey.problems.iter().cloned());
+    problems.sort_by_key(|problem| problem.place);
+    for warning in &warnings {
+        context.ui.warn(match warning.place {
+            Some(place) => format!("{}:{}:{}: {}", loaded.name, place.line, place.column, warning.message),
+            None => warning.message.clone(),
+        });
+    }
+    for note in &survey.notes {
+        context.ui.say(format!("note: {note}"));
+    }
+    if problems.is_empty() { Ok(survey) } else { Err(CliError::plan(&loaded.name, &problems)) }
+}
+
+fn ask_about(context: &Context, survey: &Survey) -> Option<Dirty> {
+    let repo = survey.world.repo.as_ref()?;
+    context.ui.say(format!("{} files have uncommitted work:", repo.dirty));
+    for path in &repo.dirty_first {
+        context.ui.say(format!("  {path}"));
+    }
+    let question = "Shall workers see it (i: include, g: ignore, anything else: stop)?";
+    match context.ui.ask(question)?.as_str() {
+        "i" | "include" => Some(Dirty::Include),
+        "g" | "ignore" => Some(Dirty::Ignore),
+        _ => None,
+    }
+}

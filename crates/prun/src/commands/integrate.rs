@@ -1,0 +1,204 @@
+//! `prun integrate`: lands all units together in the user's working tree, uncommitted, or nothing.
+
+use std::collections::BTreeSet;
+
+use prun_core::digest::duration;
+use prun_core::outcome::CheckFacts;
+use prun_engine::executor::escape_line;
+use prun_engine::integrate::combine::Party;
+use prun_engine::integrate::{DryRun, add_lines};
+use prun_engine::landing::{Desk, LandingError, Outcome, Trial, TrialOptions};
+
+use super::reconcile;
+use crate::context::{Context, Intent, OpenRun};
+use crate::error::{CliError, CliResult};
+use crate::exit_code::ExitCode;
+use crate::ui::Tone;
+
+/// Land all units together in the working tree, uncommitted
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The run; the newest one of this repository by default
+    run: Option<String>,
+    /// Show what would land, and change nothing
+    #[arg(long, group = "act")]
+    dry_run: bool,
+    /// Land this tree, as a dry run showed it, or nothing
+    #[arg(long, value_name = "ID", group = "act")]
+    tree: Option<String>,
+    /// Finish a landing that was cut off
+    #[arg(long = "continue", group = "act")]
+    continues: bool,
+    /// Take a reported overlap as it was combined; repeatable
+    #[arg(long, value_name = "PATH")]
+    accept_overlap: Vec<String>,
+    /// Leave the plan's check out; it is recorded
+    #[arg(long)]
+    no_verify: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    let run = context.find_run(args.run.as_deref(), Intent::Change)?;
+    let workshop = context.workshop(&run.card.run)?;
+    let mut desk = Desk::open(&workshop).map_err(|error| failure(context, error, &run))?;
+    if args.continues {
+        return go_on(context, &mut desk, &run);
+    }
+    let accepted: BTreeSet<String> = args.accept_overlap.iter().cloned().collect();
+    let options = TrialOptions { accepted, no_verify: args.no_verify };
+    let trial = desk.trial(&options).map_err(|error| failure(context, error, &run))?;
+    if args.json {
+        context.ui.json(&trial.dry_run)?;
+    } else {
+        show(context, &trial)?;
+    }
+    if args.dry_run {
+        return Ok(verdict(&trial.dry_run));
+    }
+    match verdict(&trial.dry_run) {
+        ExitCode::Ok => land(context, &mut desk, &trial, args, &run),
+        ExitCode::VerifyFailed => {
+            Err(CliError::new(ExitCode::VerifyFailed, "the check failed on the combination; nothing was changed")
+                .hint("the log is named above; --no-verify lands all the same, and is recorded"))
+        }
+        code => Err(CliError::new(code, "conflicts or overlaps stand in the way; nothing was changed")
+            .hint("exclude a unit, or retry one with the other's change in its prompt")
+            .hint("an overlap that was combined is taken by --accept-overlap PATH")),
+    }
+}
+
+fn verdict(dry_run: &DryRun) -> ExitCode {
+    if dry_run.verify.as_ref().is_some_and(|verify| !verify.combination.ok) {
+        ExitCode::VerifyFailed
+    } else if dry_run.ready {
+        ExitCode::Ok
+    } else {
+        ExitCode::Conflicts
+    }
+}
+
+fn land(context: &Context, desk: &mut Desk<'_>, trial: &Trial, args: &Args, run: &OpenRun) -> CliResult {
+    let name = run.card.run.short();
+    let tree = trial.dry_run.tree.clone().unwrap_or_default();
+    let shown = match &args.tree {
+        Some(tree) => tree.clone(),
+        None if context.ui.can_ask() => {
+            let answer = context.ui.ask("Land this in your working tree, uncommitted? [y/N]").unwrap_or_default();
+            if !["y", "yes"].contains(&answer.to_ascii_lowercase().as_str()) {
+                return Err(CliError::new(ExitCode::NotReady, "not landed; nothing was changed"));
+            }
+            tree
+        }
+        None => {
+            let message = "nothing was changed: off a terminal the tree of a dry run has to be named";
+            let short = tree.get(..12).unwrap_or(&tree);
+            let hint = format!("for the user: prun integrate {name} --tree {short}");
+            return Err(CliError::new(ExitCode::NotReady, message).hint(hint));
+        }
+    };
+    desk.land(trial, &shown).map_err(|error| failure(context, error, run))?;
+    context.ui.line(format!("landed, uncommitted; HEAD and index untouched · undo: prun undo {name}"))?;
+    let (theirs, also_yours) = add_lines(&trial.dry_run.files);
+    if let Some(line) = theirs {
+        context.ui.line(format!("yours to review and commit:  {}", escape_line(&line)))?;
+    }
+    if let Some(line) = also_yours {
+        context.ui.line(format!("these also hold your own edits:  {}", escape_line(&line)))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn go_on(context: &Context, desk: &mut Desk<'_>, run: &OpenRun) -> CliResult {
+    match desk.go_on().map_err(|error| failure(context, error, run))? {
+        Outcome::Landed(landed) => {
+            let name = run.card.run.short();
+            context.ui.line(format!("landed, uncommitted: {} files · undo: prun undo {name}", landed.paths.len()))?;
+        }
+        Outcome::TakenBack => context.ui.line("taken back; the working tree is as it was before")?,
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn show(context: &Context, trial: &Trial) -> CliResult<()> {
+    let (ui, dry_run) = (context.ui, &trial.dry_run);
+    for file in &dry_run.files {
+        let units: Vec<&str> = file.units.iter().map(prun_core::ids::UnitId::as_str).collect();
+        let yours = if file.also_yours { "  (also your own edits)" } else { "" };
+        let sparse = if file.outside_sparse { "  (outside your sparse checkout)" } else { "" };
+        ui.line(format!("  {}  {}{yours}{sparse}", escape_line(&file.path), units.join(", ")))?;
+    }
+    for overlap in &dry_run.overlaps {
+        let (word, tone) = if overlap.blocks { ("OVERLAP", Tone::Bad) } else { ("overlap", Tone::Dim) };
+        let line = format!("{word} {}  {}: {:?}", escape_line(&overlap.path), parties(&overlap.parties), overlap.kind);
+        ui.line(ui.paint(&line, tone))?;
+    }
+    for conflict in &dry_run.conflicts {
+        let regions: Vec<String> = conflict.regions.iter().map(|region| format!("line {}", region.line)).collect();
+        let at = if regions.is_empty() { String::new() } else { format!(" ({})", regions.join(", ")) };
+        let line =
+            format!("CONFLICT {}  {}: {}{at}", escape_line(&conflict.path), parties(&conflict.parties), conflict.why);
+        ui.line(ui.paint(&line, Tone::Bad))?;
+    }
+    ui.line(summary(dry_run))
+}
+
+fn summary(dry_run: &DryRun) -> String {
+    let mut parts = vec![if dry_run.ready { "ready" } else { "not ready" }.to_owned()];
+    if let Some(tree) = &dry_run.tree {
+        parts.push(format!("tree {}", tree.get(..12).unwrap_or(tree)));
+    }
+    parts.push(format!("{} files +{} -{}", dry_run.files.len(), dry_run.added, dry_run.removed));
+    match &dry_run.verify {
+        None => parts.push("not verified".to_owned()),
+        Some(verify) => {
+            let base = verify.base.as_ref().map_or("not run", |base| if base.ok { "ok" } else { "failed" });
+            parts.push(format!("verify {} (base {base})", check(&verify.combination)));
+        }
+    }
+    parts.push(format!("{} conflicts", dry_run.conflicts.len()));
+    parts.join(" · ")
+}
+
+fn check(check: &CheckFacts) -> String {
+    if check.ok {
+        return format!("ok after {}", duration(check.millis));
+    }
+    let how = if check.timed_out { "timed out" } else { "failed" };
+    format!("{how}, log {}", check.log)
+}
+
+fn parties(parties: &[Party]) -> String {
+    let name = |party: &Party| match party {
+        Party::You => "your working tree".to_owned(),
+        Party::Unit(unit) => unit.to_string(),
+    };
+    parties.iter().map(name).collect::<Vec<_>>().join(" and ")
+}
+
+/// What a failed landing means for the command line.
+pub(crate) fn failure(context: &Context, error: LandingError, run: &OpenRun) -> CliError {
+    let name = run.card.run.short();
+    match error {
+        LandingError::NotReconciled(found) => {
+            // A closed stdout must not hide the refusal.
+            let _ = reconcile::show(context.ui, &found, name);
+            CliError::new(ExitCode::NotReady, format!("run {name} is not ready to be integrated; nothing was changed"))
+                .hint("retry, accept or exclude the units that block")
+        }
+        LandingError::CutOff(_) => CliError::new(ExitCode::NotReady, format!("{error}; nothing else was changed"))
+            .hint(format!("`prun integrate {name} --continue` finishes it, `prun undo {name}` takes it back")),
+        LandingError::NoRepository => CliError::usage(error),
+        LandingError::NoLanding(_) => CliError::new(ExitCode::NotReady, error),
+        LandingError::VerifyFailed(_) => CliError::new(ExitCode::VerifyFailed, error),
+        LandingError::Integrate(error) => error.into(),
+        LandingError::Land(error) => error.into(),
+        LandingError::Driver(error) => {
+            let error = CliError::from(error);
+            if run.driven { error.hint(format!("wait for its end: `prun wait {name}`")) } else { error }
+        }
+        LandingError::File(error) => error.into(),
+    }
+}

@@ -1,0 +1,128 @@
+//! `prun logs`: what a unit's worker wrote.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use prun_core::ids::{Attempt, UnitId};
+use prun_engine::home::AttemptDir;
+use prun_engine::state_dir;
+
+use crate::context::{Context, Intent, OpenRun};
+use crate::error::{CliError, CliResult};
+use crate::exit_code::ExitCode;
+
+/// How often a tail that is followed is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Bytes in which the last lines are looked for: 4 MiB.
+const WINDOW: u64 = 4 << 20;
+
+/// Show what a unit's worker wrote
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The unit, as UNIT or RUN/UNIT
+    unit: String,
+    /// Show the last N lines; 0 shows everything
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    lines: usize,
+    /// Go on as it grows, until the attempt is settled
+    #[arg(short, long)]
+    follow: bool,
+    /// Show this attempt instead of the last one
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    let (mut run, unit) = context.find_unit(&args.unit, Intent::Look)?;
+    let dir = attempt_dir(&run, &unit, args.attempt)?;
+    let Some(state) = state_dir::find_in(dir.root()) else {
+        let settled = run.unit(&unit).is_settled();
+        let error = CliError::usage(format!("{unit} has not written anything yet"));
+        return Err(if settled { error.hint(format!("`prun explain {}` tells why", args.unit)) } else { error });
+    };
+    let tail = state.join("tail");
+    let mut shown = show_end(context, &tail, args.lines)?;
+    if !args.follow {
+        return Ok(ExitCode::Ok);
+    }
+    let (sender, interrupted) = channel();
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
+    std::thread::spawn(move || {
+        for _ in &mut signals {
+            let _ = sender.send(());
+        }
+    });
+    loop {
+        run.refresh()?;
+        // Asked before the last look, so that nothing written in between is missed.
+        let is_over = run.unit(&unit).attempts.iter().any(|it| run.dir.attempt(&it.dir) == dir && it.ended.is_some());
+        shown += show_from(context, &tail, shown)?;
+        if is_over || (!run.driven && run.state.ended.is_some()) {
+            return Ok(ExitCode::Ok);
+        }
+        match interrupted.recv_timeout(LOOK) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(ExitCode::Interrupted),
+        }
+    }
+}
+
+fn attempt_dir(run: &OpenRun, unit: &UnitId, attempt: Option<u32>) -> CliResult<AttemptDir> {
+    let Some(number) = attempt else { return run.last_attempt(unit) };
+    let record = run.unit(unit).attempts.iter().find(|record| record.attempt == Attempt(number));
+    let record = record.ok_or_else(|| CliError::usage(format!("{unit} has no attempt {number}")))?;
+    Ok(run.dir.attempt(&record.dir))
+}
+
+/// Shows the last lines; the size up to which the file was shown.
+fn show_end(context: &Context, tail: &Path, lines: usize) -> CliResult<u64> {
+    let size = std::fs::metadata(tail)?.len();
+    if lines == 0 {
+        return show_from(context, tail, 0);
+    }
+    let begin = size.saturating_sub(WINDOW);
+    let mut end = Vec::new();
+    let mut file = File::open(tail)?;
+    file.seek(SeekFrom::Start(begin))?;
+    file.take(WINDOW).read_to_end(&mut end)?;
+    context.ui.foreign(last_lines(&end, lines))?;
+    Ok(begin + end.len() as u64)
+}
+
+fn show_from(context: &Context, tail: &Path, from: u64) -> CliResult<u64> {
+    let mut file = File::open(tail)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut piece = vec![0; 64 * 1024];
+    let mut shown = 0;
+    loop {
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            return Ok(shown);
+        }
+        context.ui.foreign(&piece[..count])?;
+        shown += count as u64;
+    }
+}
+
+fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
+    let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let breaks = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    breaks.map(|(at, _)| at).nth(lines.saturating_sub(1)).map_or(bytes, |at| &bytes[at + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_whole() {
+        assert_eq!(last_lines(b"a\nb\nc\n", 2), b"b\nc\n");
+        assert_eq!(last_lines(b"a\nb\nc", 1), b"c");
+        assert_eq!(last_lines(b"a\n", 5), b"a\n");
+        assert_eq!(last_lines(b"", 5), b"");
+    }
+}

@@ -1,0 +1,70 @@
+//! `prun reconcile`: whether a run may be integrated, and what stands in the way.
+
+use prun_core::reconcile::{NoteKind, Reconciliation, reconcile};
+use prun_engine::executor::escape_line;
+
+use crate::context::{Context, Intent};
+use crate::error::CliResult;
+use crate::exit_code::ExitCode;
+use crate::ui::{Tone, Ui};
+
+/// Say whether a run may be integrated, and what stands in the way
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The run; the newest one of this repository by default
+    run: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    let run = context.find_run(args.run.as_deref(), Intent::Look)?;
+    let found = reconcile(&run.state.units);
+    if args.json {
+        context.ui.json(&found)?;
+    } else {
+        show(context.ui, &found, run.card.run.short())?;
+    }
+    Ok(if found.ready { ExitCode::Ok } else { ExitCode::NotReady })
+}
+
+/// Prints what was found.
+///
+/// # Errors
+/// Stdout is gone.
+pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
+    for blocker in &found.blockers {
+        let line = format!("BLOCKS {}  {}   {}", blocker.unit, escape_line(&blocker.why), blocker.hint);
+        ui.line(ui.paint(&line, Tone::Bad))?;
+    }
+    for note in &found.notes {
+        let what: Vec<String> = note.what.iter().take(10).map(|path| escape_line(path)).collect();
+        let more = if note.what.len() > 10 { format!(" and {} more", note.what.len() - 10) } else { String::new() };
+        ui.line(format!("note {}  {}: {}{more}", note.unit, words(note.kind), what.join(", ")))?;
+    }
+    let mut parts = vec![format!("{} units go in", found.landing.len())];
+    for (units, what) in
+        [(&found.unchanged, "have nothing to land"), (&found.excluded, "stay out"), (&found.applied, "are in already")]
+    {
+        if !units.is_empty() {
+            parts.push(format!("{} {what}", units.len()));
+        }
+    }
+    if found.ready {
+        ui.line(format!("ready · {} · next: prun integrate {run} --dry-run", parts.join(" · ")))
+    } else {
+        ui.line(format!("not ready · {} block · {}", found.blockers.len(), parts.join(" · ")))
+    }
+}
+
+fn words(kind: NoteKind) -> &'static str {
+    match kind {
+        NoteKind::ClaimedUnchanged => "says it changed, and did not",
+        NoteKind::ChangedUnclaimed => "changed and does not say so",
+        NoteKind::OutsideOwns => "changed outside what it owns",
+        NoteKind::Unseen => "not part of what lands",
+        NoteKind::ReadEdits => "a read unit's edits, not landed unless accepted",
+        NoteKind::Accepted => "accepted",
+    }
+}

@@ -1,0 +1,180 @@
+//! `prun run`: starts a run, and views it.
+
+use std::path::PathBuf;
+
+use prun_core::digest;
+use prun_core::event::Mode;
+use prun_core::gate;
+use prun_core::ids::{ExecutorName, RunId, Seq};
+use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
+use prun_engine::begin::{begin, living_twin};
+use prun_engine::executor::Registry;
+use prun_engine::files::Durability;
+use prun_engine::survey::{LoadedPlan, PlanError};
+
+use super::check;
+use crate::context::{Context, Intent};
+use crate::error::{CliError, CliResult};
+use crate::exit_code::ExitCode;
+use crate::live::{OnInterrupt, ViewEnd, follow};
+use crate::supervisor;
+
+/// The variable that counts how deep prun runs inside prun.
+const DEPTH: &str = prun_engine::dispatcher::DEPTH_VARIABLE;
+
+/// Start a run: each unit of the plan on a worker of its own
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The plan file; `-` reads it from stdin
+    #[arg(value_name = "PLAN", conflicts_with = "prompts")]
+    plan: Option<PathBuf>,
+    /// Run a unit with this prompt, without a plan file; repeatable
+    #[arg(short, long = "prompt", value_name = "PROMPT")]
+    prompts: Vec<String>,
+    /// Executors for the units of `-p`, in order
+    #[arg(long, value_name = "NAME", requires = "prompts")]
+    executor: Vec<ExecutorName>,
+    /// The command of the executor `command` for the units of `-p`, as text for `sh -c`
+    #[arg(long, value_name = "TEXT", requires = "prompts")]
+    command: Option<String>,
+    /// Let the units of `-p` only read
+    #[arg(long, requires = "prompts")]
+    read: bool,
+    /// What happens to uncommitted work; overrides the plan
+    #[arg(long, value_name = "include|ignore", value_parser = parse_dirty)]
+    dirty: Option<Dirty>,
+    /// How many units may run at once; overrides the plan
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    jobs: Option<u32>,
+    /// Print the run's id alone and leave it to itself
+    #[arg(short, long)]
+    detach: bool,
+    /// Start although the same plan is running in this repository
+    #[arg(long)]
+    again: bool,
+}
+
+fn parse_dirty(text: &str) -> Result<Dirty, String> {
+    match text {
+        "include" => Ok(Dirty::Include),
+        "ignore" => Ok(Dirty::Ignore),
+        _ => Err("include or ignore".to_owned()),
+    }
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    refuse_depth()?;
+    let mut loaded = load(context, args)?;
+    loaded.plan.dirty = args.dirty.or(loaded.plan.dirty);
+    loaded.plan.jobs = args.jobs.or(loaded.plan.jobs);
+    let run = start(context, &mut loaded, args.again)?;
+    if args.detach {
+        context.ui.line(run.short())?;
+        return Ok(ExitCode::Ok);
+    }
+    view(context, &run)
+}
+
+/// A worker must not fan out again: each level multiplies the cost.
+fn refuse_depth() -> CliResult<()> {
+    let depth = std::env::var(DEPTH).ok().and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+    if depth == 0 {
+        return Ok(());
+    }
+    let message = format!("this is a worker of prun at depth {depth}; it may not start a run of its own");
+    Err(CliError::usage(message).hint("say in your result what you would have split off"))
+}
+
+fn load(context: &Context, args: &Args) -> CliResult<LoadedPlan> {
+    if args.prompts.is_empty() {
+        let plan = args.plan.clone().unwrap_or_else(|| PathBuf::from("prun.toml"));
+        return Ok(LoadedPlan::read(&plan, &context.cwd)?);
+    }
+    let options = AdHoc {
+        mode: if args.read { Mode::Read } else { Mode::Write },
+        executors: args.executor.clone(),
+        command: args.command.clone().map(CommandLine::Shell),
+        dirty: args.dirty,
+        jobs: args.jobs,
+    };
+    let plan = ad_hoc(&args.prompts, &options).map_err(|problems| PlanError { name: "-p".to_owned(), problems })?;
+    Ok(LoadedPlan::ad_hoc(plan, &context.cwd)?)
+}
+
+/// Passes the gate, makes the run and starts its supervisor.
+///
+/// # Errors
+/// The plan does not pass, the same plan runs already, or the run cannot be made.
+pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool) -> CliResult<RunId> {
+    let survey = check::pass_or_ask(context, loaded)?;
+    let repo = survey.source.as_ref().map(|source| source.top.as_path());
+    if let Some(twin) = living_twin(&context.home, &loaded.digest, repo).filter(|_| !again) {
+        let message = format!("run {} of the same plan is under way in this repository", twin.short());
+        let hint = format!("`prun attach {}` shows it; --again starts another", twin.short());
+        return Err(CliError::usage(message).hint(hint));
+    }
+    context.ui.say(gate::summary(&loaded.plan, &survey.world));
+    let jobs = loaded
+        .plan
+        .jobs
+        .unwrap_or_else(|| slots(&loaded.plan, &context.registry().unwrap_or_else(|_| Registry::built_in(1))));
+    let run = begin(&context.home, loaded, &survey, jobs, Durability::from_env())?;
+    if let Err(error) = supervisor::start(&context.home, &run, false) {
+        // Nothing of a unit was started, so nothing is lost with it.
+        let _ = std::fs::remove_dir_all(context.home.run(&run).root());
+        return Err(error);
+    }
+    Ok(run)
+}
+
+/// The sum of the slots of the plan's executors; units that are handed over need none of this machine's.
+fn slots(plan: &PlanFile, registry: &Registry) -> u32 {
+    let mut names: Vec<&ExecutorName> = plan.units.iter().flat_map(|unit| &unit.executors).collect();
+    names.sort();
+    names.dedup();
+    let slots = names.into_iter().filter_map(|name| registry.get(name).ok()).map(|executor| executor.slots);
+    slots.fold(0, u32::saturating_add).max(1)
+}
+
+/// Views a run that was just started or resumed, to its end.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) fn view(context: &Context, run: &RunId) -> CliResult {
+    let name = run.short();
+    match follow(context, run, Seq(0), OnInterrupt::StopRun)? {
+        ViewEnd::Ended => finish(context, run),
+        ViewEnd::Detached => {
+            context.ui.say(format!("run {name} goes on; `prun attach {name}` shows it again"));
+            Ok(ExitCode::Ok)
+        }
+        ViewEnd::Interrupted => {
+            context.ui.say(format!("left run {name}; `prun attach {name}` shows it again"));
+            Ok(ExitCode::Interrupted)
+        }
+        ViewEnd::SupervisorLost => Err(lost(context, run)),
+    }
+}
+
+/// The error that says that nobody drives a run any more.
+pub(crate) fn lost(context: &Context, run: &RunId) -> CliError {
+    let name = run.short();
+    CliError::new(ExitCode::Attention, format!("the supervisor of run {name} is gone; its workers may go on"))
+        .hint(format!("`prun resume {name}` takes over with every result so far"))
+        .hint(format!("{} may tell why", context.home.run(run).supervisor_log().display()))
+}
+
+/// Says how a run ended, in the words of every other surface.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) fn finish(context: &Context, run: &RunId) -> CliResult {
+    let open = context.find_run(Some(run.as_str()), Intent::Look)?;
+    let view = open.view();
+    context.ui.line(digest::digest(&view, run.short()))?;
+    Ok(match open.state.ended {
+        Some(true) => ExitCode::Cancelled,
+        _ if digest::is_all_well(&view) => ExitCode::Ok,
+        _ => ExitCode::Attention,
+    })
+}

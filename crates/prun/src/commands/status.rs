@@ -1,0 +1,58 @@
+//! `prun status`: where every unit is.
+
+use prun_core::digest::{digest, header};
+
+use crate::context::{Context, Intent};
+use crate::error::CliResult;
+use crate::exit_code::ExitCode;
+use crate::print::{event_line, unit_line};
+
+/// Show where every unit of a run is
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The run; the newest one of this repository by default
+    run: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    let run = context.find_run(args.run.as_deref(), Intent::Look)?;
+    let view = run.view();
+    if args.json {
+        context.ui.json(&view)?;
+        return Ok(ExitCode::Ok);
+    }
+    let ui = context.ui;
+    ui.line(header(&view, run.card.run.short()))?;
+    let width = view.units.iter().map(|unit| unit.unit.len()).max().unwrap_or(0).min(40);
+    for unit in &view.units {
+        let (line, tone) = unit_line(unit, width, None);
+        ui.line(ui.paint(&line, tone))?;
+    }
+    // What a unit's line cannot say: the last word on the repository, checks and landings.
+    for event in run.events.iter().filter(|event| is_of_the_run(event)) {
+        if let Some((line, tone)) = event_line(event) {
+            ui.line(ui.paint(&line, tone))?;
+        }
+    }
+    let text = digest(&view, run.card.run.short());
+    if let Some(last) = text.lines().last().filter(|line| line.starts_with("LOST") || line.starts_with("ended")) {
+        ui.line(last)?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn is_of_the_run(event: &prun_core::event::Event) -> bool {
+    use prun_core::event::{EventKind, RunEvent};
+    let EventKind::Run(event) = &event.kind else { return false };
+    matches!(
+        **event,
+        RunEvent::RepositoryTouched { .. }
+            | RunEvent::RepositoryMoved { .. }
+            | RunEvent::VerifyFinished { .. }
+            | RunEvent::Landed { .. }
+            | RunEvent::Undone { .. }
+    )
+}

@@ -1,0 +1,40 @@
+//! `prun stop`: ends a unit, or a whole run.
+
+use prun_core::ids::UnitId;
+use prun_core::supervise::Command;
+
+use super::run::lost;
+use crate::context::{Context, Intent};
+use crate::error::CliResult;
+use crate::exit_code::ExitCode;
+
+/// End a unit or a whole run; what was done is kept
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A run, or a unit as RUN/UNIT; the newest run of this repository by default
+    what: Option<String>,
+    /// Leave the workers no time to end by themselves
+    #[arg(long)]
+    now: bool,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    let (run, unit) = match args.what.as_deref() {
+        Some(what) if what.contains('/') => {
+            let (run, unit) = context.find_unit(what, Intent::Change)?;
+            (run, Some(unit))
+        }
+        part => (context.find_run(part, Intent::Change)?, None),
+    };
+    if !run.driven && run.state.ended.is_none() && anything_active(&run.state, unit.as_ref()) {
+        // Somebody has to see to the workers; a stop that only stands in the ledger ends none.
+        return Err(lost(context, &run.card.run));
+    }
+    let message = context.command(&run, &Command::Stop { unit, now: args.now })?;
+    context.ui.say(message);
+    Ok(ExitCode::Ok)
+}
+
+fn anything_active(state: &prun_core::run::RunState, unit: Option<&UnitId>) -> bool {
+    state.active().any(|active| unit.is_none_or(|unit| active.setup.id == *unit))
+}

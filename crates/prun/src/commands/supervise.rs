@@ -1,0 +1,40 @@
+//! `prun __supervise RUN`: a run's supervisor, in a session of its own. Started by prun itself.
+
+use std::fs::File;
+use std::io::Write;
+
+use prun_core::ids::RunId;
+use prun_engine::contain;
+use prun_engine::driver::drive;
+
+use crate::context::Context;
+use crate::error::CliResult;
+use crate::exit_code::ExitCode;
+use crate::supervisor::READY;
+
+/// Drive a run
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The run's id, whole
+    run: RunId,
+    /// Let units go on that an earlier stop ended
+    #[arg(long)]
+    resume: bool,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    // Fails only for a group's leader, who then has a terminal that can end us.
+    let _ = rustix::process::setsid();
+    contain::keep_descriptors_private();
+    drive(context.workshop(&args.run)?, args.resume, say_ready)?;
+    Ok(ExitCode::Ok)
+}
+
+/// Tells whoever started us, and lets go of their pipe: they must not wait for our end.
+fn say_ready() {
+    let mut stdout = std::io::stdout();
+    let _ = writeln!(stdout, "{READY}").and_then(|()| stdout.flush());
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+}

@@ -1,0 +1,244 @@
+//! What every command starts from: the home, the current directory, and the run or unit that was named.
+
+use std::path::PathBuf;
+
+use prun_core::event::Event;
+use prun_core::ids::{LookupError, RunId, Seq, UnitId, find_run};
+use prun_core::run::RunState;
+use prun_core::supervise::{Command, Reply};
+use prun_core::unit::Unit;
+use prun_core::view::RunView;
+use prun_engine::control::{self, ControlError};
+use prun_engine::driver::clock::wall_now;
+use prun_engine::driver::workshop::Workshop;
+use prun_engine::driver::{DriverError, command_offline};
+use prun_engine::executor::Registry;
+use prun_engine::files::Durability;
+use prun_engine::git::Git;
+use prun_engine::home::{AttemptDir, Home, RunDir};
+use prun_engine::ledger::Reader;
+use prun_engine::runs::{self, RunCard};
+use prun_engine::workspace::source::Source;
+
+use crate::error::{CliError, CliResult};
+use crate::exit_code::ExitCode;
+use crate::ui::Ui;
+
+/// What every command starts from.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// The printer.
+    pub(crate) ui: Ui,
+    /// The home.
+    pub(crate) home: Home,
+    /// The current directory.
+    pub(crate) cwd: PathBuf,
+}
+
+/// A run with all that its ledger says.
+#[derive(Debug)]
+pub(crate) struct OpenRun {
+    /// Its card.
+    pub(crate) card: RunCard,
+    /// Its directory.
+    pub(crate) dir: RunDir,
+    /// Its events.
+    pub(crate) events: Vec<Event>,
+    /// Their fold.
+    pub(crate) state: RunState,
+    /// A supervisor drives it.
+    pub(crate) driven: bool,
+    reader: Reader,
+}
+
+/// What a command does to a run that was not named: only looks, or changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// The newest run will do.
+    Look,
+    /// It has to be clear which one.
+    Change,
+}
+
+impl Context {
+    /// The context of this process.
+    ///
+    /// # Errors
+    /// No home can be told, or the current directory is gone.
+    pub(crate) fn from_env(ui: Ui) -> CliResult<Self> {
+        let home = Home::from_env(|name| std::env::var_os(name))?;
+        let cwd = std::env::current_dir()
+            .map_err(|error| CliError::usage(format!("cannot tell the current directory: {error}")))?;
+        Ok(Self { ui, home, cwd })
+    }
+
+    /// The executors there are.
+    ///
+    /// # Errors
+    /// The user's configuration cannot be used.
+    pub(crate) fn registry(&self) -> CliResult<Registry> {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Ok(Registry::load(|name| std::env::var_os(name), u32::try_from(cpus).unwrap_or(u32::MAX))?)
+    }
+
+    /// A run's directory, opened for work.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn workshop(&self, run: &RunId) -> CliResult<Workshop> {
+        Ok(Workshop::open(self.home.clone(), run.clone(), self.registry()?, Durability::from_env())?)
+    }
+
+    /// The run that `part` names, or the newest one of this repository.
+    ///
+    /// # Errors
+    /// None, or several that could be meant.
+    pub(crate) fn find_run(&self, part: Option<&str>, intent: Intent) -> CliResult<OpenRun> {
+        let cards = runs::list(&self.home);
+        let Some(part) = part else { return self.newest_run(&cards, intent) };
+        let ids: Vec<&RunId> = cards.iter().map(|card| &card.run).collect();
+        let run = find_run(ids, part).map_err(|error| match error {
+            LookupError::None(_) => CliError::usage(error).hint("`prun runs` lists them"),
+            LookupError::Many { .. } => CliError::usage(error).hint("name it by more characters"),
+        })?;
+        let card = cards.into_iter().find(|card| card.run == run).expect("it was found among the cards");
+        self.open(card)
+    }
+
+    fn newest_run(&self, cards: &[RunCard], intent: Intent) -> CliResult<OpenRun> {
+        let here = self.repository();
+        let ours: Vec<&RunCard> = cards.iter().filter(|card| here.is_none() || card.repo == here).collect();
+        let Some(newest) = ours.last() else {
+            let place = here.map_or_else(|| "in this home".to_owned(), |repo| format!("of {}", repo.display()));
+            return Err(CliError::usage(format!("there is no run {place}")).hint("`prun run` starts one"));
+        };
+        let run = self.open((*newest).clone())?;
+        if intent == Intent::Change && !self.ui.can_ask() {
+            self.refuse_to_guess(&ours)?;
+        }
+        self.ui.say(format!("run {} ({})", run.card.run.short(), run.card.title));
+        Ok(run)
+    }
+
+    /// Off a terminal nobody sees which run was taken, so it has to be clear.
+    fn refuse_to_guess(&self, cards: &[&RunCard]) -> CliResult<()> {
+        let open = cards.iter().filter(|card| {
+            let run = self.open((**card).clone());
+            run.is_ok_and(|run| run.state.landings.iter().all(|landing| landing.undone))
+        });
+        let names: Vec<&str> = open.map(|card| card.run.short()).collect();
+        if names.len() < 2 {
+            return Ok(());
+        }
+        let message = format!("{} runs could be meant: {}", names.len(), names.join(", "));
+        Err(CliError::usage(message).hint("name the run"))
+    }
+
+    /// The repository of the current directory.
+    pub(crate) fn repository(&self) -> Option<PathBuf> {
+        Source::open(&Git::from_env(), &self.cwd).ok().map(|source| source.top)
+    }
+
+    fn open(&self, card: RunCard) -> CliResult<OpenRun> {
+        let dir = self.home.run(&card.run);
+        let mut reader = Reader::open(&dir)?;
+        let events = reader.after(Seq(0))?;
+        let state =
+            RunState::replay(&events).map_err(|error| DriverError::Damaged { run: card.run.to_string(), error })?;
+        let driven = runs::supervisor(&dir).is_some();
+        Ok(OpenRun { card, dir, events, state, driven, reader })
+    }
+
+    /// The unit that `text` names: `RUN/UNIT`, or `UNIT` in the newest run.
+    ///
+    /// # Errors
+    /// No such run or unit.
+    pub(crate) fn find_unit(&self, text: &str, intent: Intent) -> CliResult<(OpenRun, UnitId)> {
+        let (part, name) = match text.split_once('/') {
+            Some((part, name)) => (Some(part), name),
+            None => (None, text),
+        };
+        let run = self.find_run(part, intent)?;
+        let id: UnitId = name.parse()?;
+        if run.state.unit(&id).is_none() {
+            let units: Vec<&str> = run.state.units.iter().take(20).map(|unit| unit.setup.id.as_str()).collect();
+            let message = format!("run {} has no unit {id}", run.card.run.short());
+            return Err(CliError::usage(message).hint(format!("its units: {}", units.join(", "))));
+        }
+        Ok((run, id))
+    }
+
+    /// Has a command carried out by the run's supervisor, or by ourselves where there is none.
+    ///
+    /// # Errors
+    /// It was refused, or the ledger cannot be written.
+    pub(crate) fn command(&self, run: &OpenRun, command: &Command) -> CliResult<String> {
+        // A supervisor may come or leave between a look and an act.
+        for _ in 0..3 {
+            let reply = match control::ask(&run.dir, command) {
+                Ok(reply) => reply,
+                Err(ControlError::NoSupervisor) => {
+                    match command_offline(&self.workshop(&run.card.run)?, command.clone()) {
+                        Ok(reply) => reply,
+                        Err(DriverError::Driven(_)) => continue,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Err(ControlError::Protocol { version }) => {
+                    let message = format!("the run is driven by prun {version}, which speaks another protocol");
+                    return Err(CliError::usage(message).hint("use that version, or wait until the run has ended"));
+                }
+                Err(error @ ControlError::Broken(_)) => return Err(CliError::new(ExitCode::Unexpected, error)),
+            };
+            return match reply {
+                Reply::Done { message, .. } => Ok(message),
+                Reply::Refused { message, hint } => {
+                    let error = CliError::usage(message);
+                    Err(match hint {
+                        Some(hint) => error.hint(hint),
+                        None => error,
+                    })
+                }
+            };
+        }
+        Err(CliError::new(ExitCode::Unexpected, "a supervisor holds the run's lock and does not answer")
+            .hint(format!("see {}", run.dir.supervisor_log().display())))
+    }
+}
+
+impl OpenRun {
+    /// Takes in what has been recorded since.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or is damaged.
+    pub(crate) fn refresh(&mut self) -> CliResult<()> {
+        // Asked first: a supervisor that leaves has recorded its last event before.
+        self.driven = runs::supervisor(&self.dir).is_some();
+        for event in self.reader.after(self.state.seq)? {
+            let run = self.card.run.to_string();
+            self.state.apply(&event).map_err(|error| DriverError::Damaged { run, error })?;
+            self.events.push(event);
+        }
+        Ok(())
+    }
+
+    /// How it looks now.
+    pub(crate) fn view(&self) -> RunView {
+        RunView::of(self.card.run.as_str(), &self.state, self.driven, wall_now())
+    }
+
+    /// A unit that is known to be there.
+    pub(crate) fn unit(&self, id: &UnitId) -> &Unit {
+        self.state.unit(id).expect("it was looked up before")
+    }
+
+    /// The directory of a unit's last attempt.
+    ///
+    /// # Errors
+    /// There was none yet.
+    pub(crate) fn last_attempt(&self, id: &UnitId) -> CliResult<AttemptDir> {
+        let last = self.unit(id).attempts.last();
+        let last = last.ok_or_else(|| CliError::usage(format!("{id} has not begun yet")))?;
+        Ok(self.dir.attempt(&last.dir))
+    }
+}

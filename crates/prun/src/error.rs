@@ -1,0 +1,132 @@
+//! The one error of the command line: what failed, what to do next, and the exit code.
+
+use std::fmt;
+
+use prun_core::ids::{IdError, LookupError};
+use prun_core::plan::{Problem, render};
+use prun_engine::begin::BeginError;
+use prun_engine::driver::DriverError;
+use prun_engine::driver::workshop::WorkshopError;
+use prun_engine::executor::registry::ConfigError;
+use prun_engine::files::FileError;
+use prun_engine::git::GitError;
+use prun_engine::home::NoHome;
+use prun_engine::integrate::{IntegrateError, LandError, Refusal};
+use prun_engine::ledger::LedgerError;
+use prun_engine::survey::PlanError;
+use prun_engine::workspace::WorkspaceError;
+
+use crate::exit_code::ExitCode;
+
+/// A command that failed.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    /// The exit code.
+    pub(crate) code: ExitCode,
+    /// What failed: the act and the path. May have several lines.
+    pub(crate) message: String,
+    /// Next steps, a line each.
+    pub(crate) hints: Vec<String>,
+}
+
+/// What a command gives back.
+pub(crate) type CliResult<T = ExitCode> = Result<T, CliError>;
+
+impl CliError {
+    /// A failure of that kind.
+    pub(crate) fn new(code: ExitCode, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string(), hints: Vec::new() }
+    }
+
+    /// A wrong command line or precondition.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(ExitCode::Usage, message)
+    }
+
+    /// Adds a next step.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// The problems of a plan, each with its place.
+    pub(crate) fn plan(name: &str, problems: &[Problem]) -> Self {
+        Self::usage(render(problems, name).trim_end())
+    }
+}
+
+macro_rules! from_error {
+    ($($error:ty => $code:ident),* $(,)?) => {$(
+        impl From<$error> for CliError {
+            fn from(error: $error) -> Self {
+                Self::new(ExitCode::$code, error)
+            }
+        }
+    )*};
+}
+from_error! {
+    BeginError => Unexpected,
+    ConfigError => Usage,
+    FileError => Unexpected,
+    GitError => Unexpected,
+    IdError => Usage,
+    LookupError => Usage,
+    WorkshopError => Unexpected,
+    WorkspaceError => Unexpected,
+    std::io::Error => Unexpected,
+}
+
+impl From<NoHome> for CliError {
+    fn from(error: NoHome) -> Self {
+        Self::usage(error).hint("set PRUN_HOME to a directory of your own on a local disk")
+    }
+}
+
+impl From<PlanError> for CliError {
+    fn from(error: PlanError) -> Self {
+        Self::plan(&error.name, &error.problems)
+    }
+}
+
+impl From<LedgerError> for CliError {
+    fn from(error: LedgerError) -> Self {
+        Self::new(ExitCode::NotWritten, error).hint("every attempt's own directory still holds its facts and results")
+    }
+}
+
+impl From<DriverError> for CliError {
+    fn from(error: DriverError) -> Self {
+        let code = match &error {
+            DriverError::Driven(_) => ExitCode::Usage,
+            DriverError::Ledger(_) => ExitCode::NotWritten,
+            _ => ExitCode::Unexpected,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<IntegrateError> for CliError {
+    fn from(error: IntegrateError) -> Self {
+        let code = match &error {
+            IntegrateError::Refused(Refusal::Conflicts) | IntegrateError::Hazard { .. } => ExitCode::Conflicts,
+            IntegrateError::Refused(_) | IntegrateError::Moving { .. } => ExitCode::NotReady,
+            IntegrateError::Git(_) | IntegrateError::File(_) => ExitCode::Unexpected,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<LandError> for CliError {
+    fn from(error: LandError) -> Self {
+        let code = match &error {
+            LandError::File(_) | LandError::Interrupted => ExitCode::Unexpected,
+            LandError::Unsupported { .. } => ExitCode::Usage,
+            LandError::NotLanded => ExitCode::NotReady,
+            LandError::Conflict { .. } | LandError::ChangedSince { .. } | LandError::LeftBehind { .. } => {
+                ExitCode::Conflicts
+            }
+        };
+        Self::new(code, error)
+    }
+}

@@ -1,0 +1,49 @@
+//! Starting a supervisor: a process in a session of its own that outlives whoever started it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use prun_core::ids::RunId;
+use prun_engine::driver::own_program;
+use prun_engine::files::FileError;
+use prun_engine::home::Home;
+
+use crate::error::{CliError, CliResult};
+use crate::exit_code::ExitCode;
+
+/// What a supervisor prints once it can take commands.
+pub(crate) const READY: &str = "ready";
+
+/// Starts the supervisor of `run` and returns once it drives it.
+///
+/// # Errors
+/// It cannot be started, or gave up at once; its own words are told.
+pub(crate) fn start(home: &Home, run: &RunId, resume: bool) -> CliResult<()> {
+    let dir = home.run(run);
+    let log_path = dir.supervisor_log();
+    let log = File::options().create(true).append(true).open(&log_path);
+    let log = log.map_err(FileError::at("open", &log_path))?;
+    let said_before = log.metadata().map_or(0, |meta| meta.len());
+    let program = own_program().map_err(|error| CliError::new(ExitCode::Unexpected, error))?;
+    let mut command = Command::new(&program);
+    command.arg("__supervise").arg(run.as_str()).args(resume.then_some("--resume"));
+    command.env("PRUN_HOME", home.root()).current_dir(dir.root());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    let mut child = command
+        .spawn()
+        .map_err(|error| CliError::new(ExitCode::Unexpected, format!("cannot start {}: {error}", program.display())))?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        // An end without the word is the answer too.
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    if line.trim_end() == READY {
+        return Ok(());
+    }
+    let _ = child.wait();
+    let said = std::fs::read(&log_path).unwrap_or_default();
+    let said = String::from_utf8_lossy(said.get(usize::try_from(said_before).unwrap_or(0)..).unwrap_or_default());
+    let message = format!("the supervisor of run {} did not start: {}", run.short(), said.trim());
+    Err(CliError::new(ExitCode::Unexpected, message))
+}
