@@ -128,7 +128,7 @@ pub fn run_forked(how: &str) {
     let _ = setsid();
     if how == "again" {
         // Whether the grandchild lives is what the test looks at.
-        let _ = fork("hang");
+        let _ = fork();
     } else {
         hang();
     }
@@ -160,8 +160,8 @@ fn perform(act: &Act) -> io::Result<()> {
             // A handler that only sets a flag that nobody reads.
             signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false))).map(drop)
         }
-        Act::ForkSetsid => fork("hang"),
-        Act::DoubleFork => fork("again"),
+        Act::ForkSetsid => fork(),
+        Act::DoubleFork => forked("again")?.status().map(drop),
         Act::Flood(bytes) => flood(*bytes),
         Act::StopSelf => Ok(kill_process(getpid(), Signal::STOP)?),
         Act::KillSelf(signal) => Ok(kill_process(getpid(), *signal)?),
@@ -248,9 +248,15 @@ fn commit() -> io::Result<()> {
     Ok(())
 }
 
-fn fork(how: &str) -> io::Result<()> {
-    let child = Command::new(std::env::current_exe()?).args([FORKED, how]).stdin(Stdio::null()).spawn()?;
+fn fork() -> io::Result<()> {
+    let child = forked("hang")?.spawn()?;
     writeln!(io::stdout(), "child {}", child.id())
+}
+
+fn forked(how: &str) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([FORKED, how]).stdin(Stdio::null());
+    Ok(command)
 }
 
 fn flood(bytes: u64) -> io::Result<()> {

@@ -18,7 +18,7 @@ const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
 /// Looks for signs of life and remembers when each kind was last seen. Times are milliseconds on the
 /// watchdog's clock.
 pub(super) struct Liveness {
-    leader: u32,
+    root: u32,
     workspace: PathBuf,
     has_events: bool,
     looked: u64,
@@ -30,14 +30,15 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    /// Watches the tree below `leader`, which starts at `now` to work in `workspace`.
-    pub(super) fn new(leader: u32, workspace: &Path, has_events: bool, now: u64) -> Self {
+    /// Watches the processes below `root`, which start at `now` to work in `workspace`. With the dispatcher
+    /// as the root orphans belong to it too, and the CPU time of those that have ended is not lost.
+    pub(super) fn new(root: u32, workspace: &Path, has_events: bool, now: u64) -> Self {
         Self {
-            leader,
+            root,
             workspace: workspace.to_owned(),
             has_events,
             looked: now,
-            cpu_ticks: 0,
+            cpu_ticks: tree_cpu_ticks(root),
             newest: SystemTime::now(),
             output: now,
             cpu: now,
@@ -52,14 +53,16 @@ impl Liveness {
 
     /// Looks at CPU time and files; the time of the newest sign.
     pub(super) fn look(&mut self, now: u64) -> u64 {
-        let ticks = tree_cpu_ticks(self.leader);
+        let ticks = tree_cpu_ticks(self.root);
         let used = ticks.saturating_sub(self.cpu_ticks).saturating_mul(1000) / rustix::param::clock_ticks_per_second();
         if used > 0 && used >= now.saturating_sub(self.looked) / CPU_SHARE {
             self.cpu = now;
         }
         if let Some(newest) = newest_change(&self.workspace, ENTRIES).filter(|newest| *newest > self.newest) {
             let age = SystemTime::now().duration_since(newest).unwrap_or_default();
-            self.files = self.files.max(now.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(0)));
+            // It happened after the look before, whatever the wall clock did since.
+            let at = now.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(0)).max(self.looked);
+            self.files = self.files.max(at);
             self.newest = newest;
         }
         (self.cpu_ticks, self.looked) = (ticks, now);

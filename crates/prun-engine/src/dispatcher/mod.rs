@@ -299,7 +299,6 @@ impl Attempt {
         let process = identity(leader).unwrap_or_else(|| ProcessIdentity { pid: leader, ..own_identity() });
         self.write_identity(Some(process.clone()));
         let watch = Watch {
-            leader: &process,
             limits: &self.spec.limits,
             workspace: &self.cwd,
             result: &self.result,

@@ -10,7 +10,8 @@ use crate::executor::stream::StreamKind;
 use crate::spec::{AttemptSpec, Limits, Liveness, SPEC_VERSION, WorkerSpec};
 
 /// How it is used.
-pub const USAGE: &str = "usage: prun dispatch-task --prompt-file PROMPT --result-file RESULT --unit-id ID";
+pub const USAGE: &str =
+    "usage: prun dispatch-task --prompt-file PROMPT --result-file RESULT --unit-id ID [-- PROGRAM [ARGUMENT…]]";
 
 /// Seconds without growth of the tail that `PRUN_STALL_THRESHOLD` changes.
 const STALL_SECONDS: u64 = 600;
@@ -33,6 +34,8 @@ pub struct TaskArgs {
     pub result_file: PathBuf,
     /// The unit.
     pub unit: UnitId,
+    /// The worker's own command line, instead of Codex.
+    pub command: Option<Vec<OsString>>,
 }
 
 /// A command line or an environment that cannot be used.
@@ -58,6 +61,7 @@ pub enum UsageError {
 const PROMPT_FILE: &str = "--prompt-file";
 const RESULT_FILE: &str = "--result-file";
 const UNIT_ID: &str = "--unit-id";
+const COMMAND: &str = "--";
 
 impl TaskArgs {
     /// Reads the arguments after the verb. Of an option that is given twice the last one counts.
@@ -66,12 +70,20 @@ impl TaskArgs {
     /// An unknown or missing argument, an option without its value, a bad unit id.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, UsageError> {
         let (mut prompt_file, mut result_file, mut unit) = (None, None, None);
+        let mut command = None;
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let (slot, name) = match argument.to_str() {
                 Some(PROMPT_FILE) => (&mut prompt_file, PROMPT_FILE),
                 Some(RESULT_FILE) => (&mut result_file, RESULT_FILE),
                 Some(UNIT_ID) => (&mut unit, UNIT_ID),
+                Some(COMMAND) => {
+                    command = Some(arguments.by_ref().collect()).filter(|command: &Vec<_>| !command.is_empty());
+                    if command.is_none() {
+                        return Err(UsageError::NoValue(COMMAND));
+                    }
+                    break;
+                }
                 _ => return Err(UsageError::Unknown(argument.to_string_lossy().into_owned())),
             };
             *slot = Some(arguments.next().filter(|value| !value.is_empty()).ok_or(UsageError::NoValue(name))?);
@@ -81,6 +93,7 @@ impl TaskArgs {
             prompt_file: prompt_file.ok_or(UsageError::Missing(PROMPT_FILE))?.into(),
             result_file: result_file.ok_or(UsageError::Missing(RESULT_FILE))?.into(),
             unit: unit.to_string_lossy().parse()?,
+            command,
         })
     }
 }
@@ -107,7 +120,7 @@ pub fn spec_from_contract(
         attempt_dir: None,
         state_parent: directory("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
         worker: Some(WorkerSpec {
-            argv: codex_command(&var, caller_dir),
+            argv: command(args, &var, caller_dir),
             stream: StreamKind::Plain,
             last_message_placeholder: None,
         }),
@@ -132,11 +145,21 @@ pub fn spec_from_contract(
     })
 }
 
-fn codex_command(var: &impl Fn(&str) -> Option<OsString>, caller_dir: &Path) -> Vec<String> {
+fn command(args: &TaskArgs, var: &impl Fn(&str) -> Option<OsString>, caller_dir: &Path) -> Vec<String> {
+    let mut argv = args.command.as_ref().map_or_else(
+        || codex_command(var),
+        |command| command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+    );
+    // The worker starts in another directory: a relative path means the caller's.
+    if let Some(program) = argv.first_mut().filter(|program| program.contains('/')) {
+        *program = caller_dir.join(&*program).to_string_lossy().into_owned();
+    }
+    argv
+}
+
+fn codex_command(var: &impl Fn(&str) -> Option<OsString>) -> Vec<String> {
     let or = |name: &str, default: &str| text(var, name).filter(|text| !text.is_empty()).unwrap_or(default.to_owned());
     let program = or("CODEX_BIN", "codex");
-    // The worker starts in another directory: a relative path means the caller's.
-    let program = if program.contains('/') { caller_dir.join(program).to_string_lossy().into_owned() } else { program };
     let sandbox = or("CODEX_DISPATCH_SANDBOX", "danger-full-access");
     let mut argv = vec![program, "exec".into(), "--sandbox".into(), sandbox, "--skip-git-repo-check".into()];
     if !or("CODEX_DISPATCH_ISOLATE_MCP", "on").eq_ignore_ascii_case("off") {
@@ -204,6 +227,14 @@ pub(super) mod tests {
                 "-",
             ],
         );
+    }
+
+    #[test]
+    fn a_command_of_the_callers_takes_the_place_of_codex() {
+        let args = parse(&[&LINE[..], &["--", "bin/w", "--unit-id"]].concat()).unwrap();
+        let spec = spec_from_contract(&args, |_| None, Path::new("/here")).unwrap();
+        assert_eq!(spec.worker.unwrap().argv, ["/here/bin/w", "--unit-id"]);
+        assert_eq!(parse(&[&LINE[..], &["--"]].concat()), Err(UsageError::NoValue(COMMAND)));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use prun_core::event::ProcessIdentity;
 use prun_core::outcome::StopReason;
 
 use super::liveness::Liveness;
@@ -23,8 +22,6 @@ const SLEEP: Duration = Duration::from_secs(2);
 
 /// A worker that is being watched.
 pub(super) struct Watch<'a> {
-    /// Its leader.
-    pub(super) leader: &'a ProcessIdentity,
     /// When it is ended.
     pub(super) limits: &'a Limits,
     /// Where it works.
@@ -56,7 +53,8 @@ impl Watch<'_> {
         let base = Instant::now();
         let mut state = State {
             dog: Watchdog::new(self.limits.clone(), self.notes.0.is_some(), 0),
-            life: Liveness::new(self.leader.pid, self.workspace, self.outputs.has_events(), 0),
+            life: Liveness::new(std::process::id(), self.workspace, self.outputs.has_events(), 0),
+            looked: 0,
             look_at: LOOKS.0,
             interval: LOOKS.0,
         };
@@ -112,7 +110,8 @@ impl Watch<'_> {
             state.dog.output_at(now);
         }
         if let Some(age) = look.progress {
-            let at = now.saturating_sub(millis(age));
+            // It happened after the look before, whatever the wall clock did since.
+            let at = now.saturating_sub(millis(age)).max(state.looked);
             state.dog.sign_at(at);
             state.life.output_at(at);
         }
@@ -122,7 +121,7 @@ impl Watch<'_> {
         // Output that stands still is looked at less and less often, so that a hundred idle workers cost
         // next to nothing.
         state.interval = if look.grew { LOOKS.0 } else { (state.interval * 2).min(LOOKS.1) };
-        state.look_at = now + state.interval;
+        (state.looked, state.look_at) = (now, now + state.interval);
         look.largest
     }
 
@@ -148,6 +147,7 @@ impl Watch<'_> {
 struct State {
     dog: Watchdog,
     life: Liveness,
+    looked: u64,
     look_at: u64,
     interval: u64,
 }

@@ -11,6 +11,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == FORKED) {
         run_forked(arguments.get(1).map_or("", String::as_str));
+        return ExitCode::SUCCESS;
     }
     let script = if arguments.is_empty() {
         let mut prompt = String::new();
