@@ -314,7 +314,7 @@ impl Attempt {
         }
         lived.sweep = reaper.sweep(self.is_subreaper);
         outputs.look();
-        lived.stream = outputs.summary().clone();
+        lived.stream = with_reset_time(outputs.summary().clone());
         lived.exit = reaper.exit().cloned().unwrap_or(Exit::Unobserved);
         lived.used = reaper.used();
     }
@@ -441,6 +441,11 @@ fn fallback_why(lived: &Lived, ending: &Ending<'_>) -> FallbackWhy {
         Exit::NotStarted { error, .. } => FallbackWhy::NotStarted(error.clone()),
         _ => FallbackWhy::Missing,
     }
+}
+
+/// Clients tell when a limit is lifted in local time. Only an error makes the time zone worth loading.
+fn with_reset_time(stream: StreamSummary) -> StreamSummary {
+    if stream.error.is_some() { stream.with_reset_time(&jiff::ZonedDateTime::now()) } else { stream }
 }
 
 /// Takes the fence from descriptor 0 and leaves the session of whoever started us.

@@ -344,6 +344,50 @@ fn the_clients_last_message_becomes_the_result() {
     assert_eq!(bench.read("result.md"), "just words\n");
 }
 
+/// A worker that says these lines as Codex's event stream does, and something on stderr.
+fn codex_worker(bench: &Bench, lines: &str, then: &str) -> AttemptSpec {
+    let mut spec = bench.spec(&format!("printf '%s\\n' \"$EVENTS\"; echo 'a warning' >&2; {then}"));
+    spec.env = vec![("EVENTS".into(), lines.into())];
+    spec.worker.as_mut().unwrap().stream = StreamKind::Codex;
+    spec.limits.linger_millis = Some(200);
+    spec
+}
+
+const SAID: &str = r##"{"type":"thread.started","thread_id":"t-1"}
+{"type":"turn.started"}
+{"type":"item.completed","item":{"id":"item_0","type":"agent_message","text":"# u1 result\nConclusion: said\nFiles: none\nOpen items: none\nVerification: none\n\nbody"}}
+{"type":"turn.completed","usage":{"input_tokens":10,"cached_input_tokens":4,"output_tokens":2}}"##;
+
+#[test]
+fn the_final_message_of_an_event_stream_becomes_the_result() {
+    let bench = Bench::new();
+    let (code, facts) = bench.dispatch(&codex_worker(&bench, SAID, ""));
+    assert_eq!((code, judge(&facts)), (0, Outcome::Succeeded), "{facts:?}");
+    let result = facts.result.unwrap();
+    assert_eq!((result.channel, result.conclusion.as_deref()), (Channel::FinalEvent, Some("said")));
+    assert_eq!((facts.session.as_deref(), facts.usage.unwrap().input_tokens), (Some("t-1"), 10));
+    let state = bench.state().unwrap();
+    assert_eq!(std::fs::read_to_string(state.join("events.jsonl")).unwrap(), format!("{SAID}\n"));
+    let tail = std::fs::read_to_string(state.join("tail")).unwrap();
+    assert!(tail.contains("a warning\n") && !tail.contains("turn.completed"), "{tail}");
+}
+
+#[test]
+fn a_client_that_lives_on_after_its_last_word_is_ended() {
+    let bench = Bench::new();
+    let (code, facts) = bench.dispatch(&codex_worker(&bench, SAID, "sleep 600"));
+    assert_eq!((code, facts.stopped, judge(&facts)), (0, Some(StopReason::Lingered), Outcome::Succeeded));
+}
+
+#[test]
+fn a_stream_without_its_end_gives_no_result() {
+    let bench = Bench::new();
+    let unfinished = SAID.rsplit_once('\n').unwrap().0;
+    let (code, facts) = bench.dispatch(&codex_worker(&bench, unfinished, ""));
+    assert_eq!((code, judge(&facts)), (0, Outcome::Incomplete(Gap::NoFinalEvent)));
+    assert_eq!(facts.result.unwrap().channel, Channel::Salvage);
+}
+
 #[test]
 fn a_signal_to_the_dispatcher_ends_the_unit_properly() {
     for (signal, number) in [(Signal::TERM, 15), (Signal::INT, 2), (Signal::HUP, 1)] {
