@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use prun_core::outcome::{CheckFacts, Exit};
 
-use super::Attempt;
+use super::attempt::Attempt;
 use super::reap::Reaper;
 use super::spawn::{Launch, StartError, Streams, open_append, open_null};
 use crate::process::identity;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use prun_core::outcome::StopReason;
 
-use super::Attempt;
+use super::attempt::Attempt;
 use super::notes::Note;
 use crate::home::AttemptDir;
 

@@ -1,14 +1,21 @@
 //! Settles an attempt whose worker is gone: result, contract, deliverables, check, harvest. Facts come last.
 
+use std::io::Write;
 use std::path::Path;
 
 use prun_core::contract::{self, FallbackWhy, SALVAGED_TAIL, SalvagedTail};
-use prun_core::outcome::{Changes, Channel, CheckFacts, Exit, FinalEvent, ResultFacts, StopReason};
+use prun_core::outcome::{
+    AttemptFacts, Changes, Channel, CheckFacts, Exit, FACTS_VERSION, FinalEvent, ResultFacts, StopReason,
+};
 
+use super::attempt::Attempt;
 use super::check::run_check;
+use super::ending::{Ending, reaped_line};
+use super::live::Lived;
 use super::output::read_end;
 use super::result_file::ResultFile;
-use super::{Attempt, diagnose};
+use super::spawn::open_append;
+use super::{diagnose, now};
 use crate::executor::stream::StreamSummary;
 use crate::files::{Durability, read_regular, write_atomically, write_atomically_with_mode};
 use crate::git::Git;
@@ -17,9 +24,62 @@ use crate::workspace::harvest::harvest;
 /// A last message that is larger is no message.
 const MESSAGE_LIMIT: u64 = 16 * 1024 * 1024;
 
+impl Attempt {
+    /// Finds out what came of it.
+    pub(super) fn settle(&mut self, lived: Lived) -> AttemptFacts {
+        let mut stopped = lived.watched.stop;
+        let signal_so_far = self.signals.stop().filter(|_| stopped == Some(StopReason::Signal));
+        let final_event = lived.stream.final_event.clone();
+        let ending = Ending { exit: &lived.exit, stopped, signal: signal_so_far, final_event: &final_event };
+        if let Some(reason) = ending.reason() {
+            self.append_reaped(&reason, ending.exit_code());
+        }
+        let why = fallback_why(&lived, &ending);
+        let result = settle_result(self, &lived.stream, &why);
+        let missing_deliverables = missing_deliverables(&self.cwd, &self.spec.deliverables);
+        let verify = verify(self, &lived.exit, &mut stopped);
+        let (changes, harvest_error) = take_changes(self);
+        AttemptFacts {
+            version: FACTS_VERSION,
+            unit: self.spec.unit.clone(),
+            attempt: self.spec.attempt,
+            exit: lived.exit,
+            stopped,
+            dispatcher_signal: self.signals.stop(),
+            setup: lived.setup,
+            final_event: if self.spec.worker.is_some() { final_event } else { FinalEvent::NotApplicable },
+            error: lived.stream.error,
+            result,
+            missing_deliverables,
+            verify,
+            expects_changes: self.spec.expects_changes,
+            changes,
+            harvest_error,
+            sweep: lived.sweep,
+            usage: lived.stream.usage,
+            session: lived.stream.session,
+            silent: lived.watched.silent,
+            peak_rss_kib: lived.used.map(|(peak, _)| peak),
+            cpu_millis: lived.used.map(|(_, cpu)| cpu),
+            started_at: self.started_at,
+            ended_at: now(),
+            worker_millis: lived.worker_millis,
+        }
+    }
+
+    fn append_reaped(&self, reason: &str, code: i32) {
+        let path = self.state.tail();
+        let ends_with_newline = read_end(&path, 1).is_ok_and(|(last, _)| last.is_empty() || last == b"\n");
+        let line = reaped_line(reason, code, ends_with_newline);
+        if let Err(error) = open_append(&path).and_then(|mut tail| tail.write_all(line.as_bytes())) {
+            diagnose(&format!("cannot append to {}: {error}", path.display()));
+        }
+    }
+}
+
 /// Finds the result in the first authentic channel, or salvages what can be saved under the FALLBACK
 /// header, and sees that it stands where it was asked for.
-pub(super) fn settle_result(attempt: &Attempt, stream: &StreamSummary, why: &FallbackWhy) -> Option<ResultFacts> {
+fn settle_result(attempt: &Attempt, stream: &StreamSummary, why: &FallbackWhy) -> Option<ResultFacts> {
     if let Some(found) = attempt.result.find() {
         if attempt.options.durability == Durability::Synced {
             attempt.result.sync();
@@ -31,7 +91,7 @@ pub(super) fn settle_result(attempt: &Attempt, stream: &StreamSummary, why: &Fal
 }
 
 /// Runs the unit's own check, where the worker ended well; a signal in between stops the attempt.
-pub(super) fn verify(attempt: &mut Attempt, exit: &Exit, stopped: &mut Option<StopReason>) -> Option<CheckFacts> {
+fn verify(attempt: &mut Attempt, exit: &Exit, stopped: &mut Option<StopReason>) -> Option<CheckFacts> {
     let check = attempt.spec.verify.clone()?;
     let ended_well = match stopped {
         None => matches!(exit, Exit::Code { code: 0 } | Exit::Unobserved),
@@ -54,7 +114,7 @@ pub(super) fn missing_deliverables(workspace: &Path, deliverables: &[String]) ->
 }
 
 /// Takes what changed in the workspace into the run's store; the changes, or why that failed.
-pub(super) fn take_changes(attempt: &Attempt) -> (Option<Changes>, Option<String>) {
+fn take_changes(attempt: &Attempt) -> (Option<Changes>, Option<String>) {
     let Some(spec) = &attempt.spec.harvest else { return (None, None) };
     match harvest(&Git::from_env(), spec) {
         Ok(changes) => {
@@ -78,6 +138,19 @@ fn client_message(attempt: &Attempt, stream: &StreamSummary) -> Option<(Channel,
     // The last message of a stream without a good end is not the final one.
     let message = stream.message.as_ref().filter(|_| stream.final_event == FinalEvent::Completed)?;
     (!contract::is_blank(message.as_bytes())).then(|| (Channel::FinalEvent, message.clone().into_bytes()))
+}
+
+fn fallback_why(lived: &Lived, ending: &Ending<'_>) -> FallbackWhy {
+    if let Some(reason) = ending.reason() {
+        return FallbackWhy::Reaped(reason);
+    }
+    if let Some(setup) = lived.setup.as_ref().filter(|setup| !setup.ok) {
+        return FallbackWhy::NotStarted(format!("its set-up failed, see {}", setup.log));
+    }
+    match &lived.exit {
+        Exit::NotStarted { error, .. } => FallbackWhy::NotStarted(error.clone()),
+        _ => FallbackWhy::Missing,
+    }
 }
 
 fn salvage(attempt: &Attempt, why: &FallbackWhy) -> Vec<u8> {

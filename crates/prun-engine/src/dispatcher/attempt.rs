@@ -1,0 +1,141 @@
+//! One attempt under way: what it needs, made before the worker starts, and what is said of it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use prun_core::event::ProcessIdentity;
+use prun_core::time::Timestamp;
+
+use super::environment::{Places, worker_env};
+use super::notes::Notes;
+use super::output::{last_lines, read_end};
+use super::result_file::ResultFile;
+use super::signals::Signals;
+use super::spawn::open_append;
+use super::{Announce, DispatchError, DispatchOptions, diagnose, now};
+use crate::contain::{become_subreaper, keep_descriptors_private};
+use crate::files::{Durability, FileError, create_private_dir, write_atomically};
+use crate::process::own_identity;
+use crate::spec::AttemptSpec;
+use crate::state_dir::{IDENTITY_VERSION, Identity, StateDir, canonical_result, random_hex};
+
+/// Of the worker's output, `dispatch-task` repeats at most these lines and bytes on stderr.
+const STDERR_TAIL: (usize, u64) = (80, 64 * 1024);
+
+/// One attempt under way.
+pub(super) struct Attempt {
+    pub(super) spec: AttemptSpec,
+    pub(super) options: DispatchOptions,
+    pub(super) state: StateDir,
+    pub(super) result: ResultFile,
+    pub(super) cwd: PathBuf,
+    pub(super) env: Vec<(OsString, OsString)>,
+    pub(super) token: String,
+    pub(super) prompt: File,
+    pub(super) notes: Notes,
+    pub(super) signals: Signals,
+    pub(super) is_subreaper: bool,
+    pub(super) started_at: Timestamp,
+}
+
+impl Attempt {
+    pub(super) fn begin(spec: &AttemptSpec, options: DispatchOptions) -> Result<Self, DispatchError> {
+        let system = |act| move |source| DispatchError::System { act, source };
+        let signals = Signals::install().map_err(system("set up signal handling"))?;
+        keep_descriptors_private();
+        let is_subreaper = become_subreaper();
+        let prompt = open_prompt(&spec.prompt_file).map_err(FileError::at("read the prompt", &spec.prompt_file))?;
+        let caller_dir = std::env::current_dir().map_err(system("tell the working directory"))?;
+        if let Some(cwd) = spec.cwd.as_ref().filter(|_| spec.run.is_none()) {
+            // Before the state dir, so that a failure leaves nothing behind. A run prepares its workspaces: one
+            // that has vanished must not come back as an empty directory.
+            std::fs::create_dir_all(cwd).map_err(FileError::at("create the working directory", cwd))?;
+        }
+        let state = StateDir::create(&spec.state_parent, &caller_dir, &spec.unit)?;
+        let result = ResultFile::observe(&spec.result_file);
+        let started_at = now();
+        let cwd = make_entries(&state, spec, &options, &result, started_at)?;
+        let token = random_hex::<16>().map_err(system("make a token"))?;
+        let ceiling = spec.attempt_dir.as_deref().unwrap_or(state.root());
+        let env = worker_env(std::env::vars_os(), spec, &Places { ceiling, token: &token });
+        let notes = Notes(options.notes.clone());
+        let spec = spec.clone();
+        let attempt =
+            Self { spec, options, state, result, cwd, env, token, prompt, notes, signals, is_subreaper, started_at };
+        attempt.write_identity(None);
+        attempt.make_known();
+        Ok(attempt)
+    }
+
+    /// Tells where the state dir is, before anything of the worker can be seen.
+    fn make_known(&self) {
+        if let Some(home) = &self.options.by_result {
+            let path = home.by_result(&canonical_result(&self.spec.result_file));
+            let written = create_private_dir(path.parent().unwrap_or(home.root())).and_then(|()| {
+                let mut text = self.state.root().as_os_str().as_encoded_bytes().to_vec();
+                text.push(b'\n');
+                write_atomically(&path, &text, Durability::Cached)
+            });
+            if let Err(error) = written {
+                diagnose(&error.to_string());
+            }
+        }
+        if self.options.announce == Announce::StateDir {
+            let mut stdout = io::stdout().lock();
+            let mut line = b"STATE-DIR ".to_vec();
+            line.extend_from_slice(self.state.root().as_os_str().as_encoded_bytes());
+            line.push(b'\n');
+            // A reader that has gone away is no reason to drop the unit.
+            let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
+        }
+    }
+
+    pub(super) fn write_identity(&self, worker: Option<ProcessIdentity>) {
+        let subreaper = self.is_subreaper.then_some("subreaper");
+        let identity = Identity {
+            version: IDENTITY_VERSION,
+            dispatcher: own_identity(),
+            worker,
+            containment: subreaper.into_iter().chain(["token"]).map(str::to_owned).collect(),
+            cgroup: None,
+            token: self.token.clone(),
+        };
+        if let Err(error) = self.state.write_identity(&identity) {
+            diagnose(&error.to_string());
+        }
+    }
+
+    pub(super) fn repeat_tail(&self) {
+        let (lines, limit) = STDERR_TAIL;
+        let (end, _) = read_end(&self.state.tail(), limit).unwrap_or_default();
+        let _ = io::stderr().lock().write_all(last_lines(&end, lines));
+    }
+}
+
+/// Writes the contract's entries; the worker's working directory.
+fn make_entries(
+    state: &StateDir,
+    spec: &AttemptSpec,
+    options: &DispatchOptions,
+    result: &ResultFile,
+    started_at: Timestamp,
+) -> Result<PathBuf, FileError> {
+    let as_given = options.result_as_given.as_deref().unwrap_or(&spec.result_file);
+    state.write_entry("pre-mtime", result.seconds_before().to_string().as_bytes())?;
+    state.write_entry("timestamp", (started_at.0 / 1000).to_string().as_bytes())?;
+    state.write_entry("result-file", as_given.as_os_str().as_encoded_bytes())?;
+    state.write_entry("dispatch-pid", std::process::id().to_string().as_bytes())?;
+    open_append(&state.tail()).map_err(FileError::at("create", &state.tail()))?;
+    match &spec.cwd {
+        Some(cwd) => Ok(cwd.clone()),
+        None => create_private_dir(&state.work()).map(|()| state.work()),
+    }
+}
+
+/// A pipe will do; a directory can be opened and not be read.
+fn open_prompt(path: &Path) -> io::Result<File> {
+    let prompt = File::open(path)?;
+    if prompt.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(prompt) }
+}

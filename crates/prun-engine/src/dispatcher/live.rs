@@ -1,0 +1,125 @@
+//! The worker's life: set-up, start, watch, and the end of its whole tree.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use prun_core::event::ProcessIdentity;
+use prun_core::outcome::{CheckFacts, Exit, StopReason, SweepFacts};
+
+use super::attempt::Attempt;
+use super::check::run_check;
+use super::diagnose;
+use super::output::Outputs;
+use super::reap::Reaper;
+use super::session::wait_for_submission;
+use super::spawn::{Launch, StartError, Streams, open_append, open_null};
+use super::watch::{Watch, Watched};
+use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
+use crate::process::{identity, own_identity};
+use crate::spec::WorkerSpec;
+
+/// How the worker lived and ended.
+pub(super) struct Lived {
+    pub(super) exit: Exit,
+    pub(super) watched: Watched,
+    pub(super) stream: StreamSummary,
+    pub(super) sweep: SweepFacts,
+    pub(super) setup: Option<CheckFacts>,
+    pub(super) used: Option<(u64, u64)>,
+    pub(super) worker_millis: u64,
+}
+
+impl Attempt {
+    /// Runs the set-up and the worker until nothing of them is left.
+    pub(super) fn live(&mut self) -> Lived {
+        let mut lived = Lived {
+            exit: Exit::Unobserved,
+            watched: Watched::default(),
+            stream: StreamReader::new(StreamKind::Plain).summary().clone(),
+            sweep: SweepFacts::default(),
+            setup: None,
+            used: None,
+            worker_millis: 0,
+        };
+        if let Some(setup) = self.spec.setup.clone() {
+            let checked = run_check(self, "setup", &setup);
+            lived.watched.stop = checked.interrupted.then_some(StopReason::Signal);
+            lived.setup = Some(checked.facts);
+            if lived.setup.as_ref().is_some_and(|setup| !setup.ok) {
+                return lived;
+            }
+        }
+        let began = Instant::now();
+        match self.spec.worker.clone() {
+            Some(worker) => self.live_with(&worker, &mut lived),
+            None => lived.watched.stop = wait_for_submission(self),
+        }
+        lived.worker_millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        lived
+    }
+
+    fn live_with(&mut self, worker: &WorkerSpec, lived: &mut Lived) {
+        lived.stream = StreamReader::new(worker.stream).summary().clone();
+        let (leader, mut outputs) = match self.start(worker) {
+            Ok(started) => started,
+            Err(error) => {
+                diagnose(&error.message);
+                lived.exit = Exit::NotStarted { code: error.code, error: error.message };
+                return;
+            }
+        };
+        let mut reaper = Reaper::of(leader);
+        // It cannot have been collected yet, so its number is its own.
+        let process = identity(leader).unwrap_or_else(|| ProcessIdentity { pid: leader, ..own_identity() });
+        self.write_identity(Some(process.clone()));
+        let watch = Watch {
+            limits: &self.spec.limits,
+            workspace: &self.cwd,
+            result: &self.result,
+            notes: &self.notes,
+            outputs: &mut outputs,
+            reaper: &mut reaper,
+            signals: &mut self.signals,
+        };
+        lived.watched = watch.run();
+        if lived.watched.stop.is_some() {
+            let grace = Duration::from_millis(self.spec.limits.grace_millis);
+            reaper.end_leader(&process, grace, &mut self.signals);
+        }
+        lived.sweep = reaper.sweep(self.is_subreaper);
+        outputs.look();
+        lived.stream = with_reset_time(outputs.summary().clone());
+        lived.exit = reaper.exit().cloned().unwrap_or(Exit::Unobserved);
+        lived.used = reaper.used();
+    }
+
+    fn start(&self, worker: &WorkerSpec) -> Result<(u32, Outputs), StartError> {
+        let streams = || -> io::Result<Streams> {
+            let tail = open_append(&self.state.tail())?;
+            let stdout = match worker.stream {
+                StreamKind::Plain => tail.try_clone()?,
+                _ => open_append(&self.state.events())?,
+            };
+            // The prompt was opened once, so that the file that was checked is the one that is read.
+            let stdin = self.prompt.try_clone().or_else(|_| open_null())?;
+            Ok(Streams { stdin, stdout, stderr: tail })
+        };
+        let opened = streams().and_then(|streams| Ok((streams, Outputs::open(&self.state, worker.stream)?)));
+        let (streams, outputs) =
+            opened.map_err(|error| StartError { code: 126, message: format!("cannot start the worker: {error}") })?;
+        let argv = self.argv(worker);
+        let pid = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams }.start()?;
+        Ok((pid, outputs))
+    }
+
+    fn argv(&self, worker: &WorkerSpec) -> Vec<String> {
+        let Some(placeholder) = &worker.last_message_placeholder else { return worker.argv.clone() };
+        let path = self.state.last_message().to_string_lossy().into_owned();
+        worker.argv.iter().map(|argument| argument.replace(placeholder, &path)).collect()
+    }
+}
+
+/// Clients tell when a limit is lifted in local time. Only an error makes the time zone worth loading.
+fn with_reset_time(stream: StreamSummary) -> StreamSummary {
+    if stream.error.is_some() { stream.with_reset_time(&jiff::ZonedDateTime::now()) } else { stream }
+}
