@@ -227,3 +227,35 @@ fn a_spec_that_cannot_be_used_is_refused() {
         assert!(stderr(&output).contains(name), "{output:?}");
     }
 }
+
+#[test]
+fn nothing_is_left_of_a_dispatcher_that_was_killed_at_any_moment() {
+    for millis in (0..24).step_by(3) {
+        let bench = Bench::new();
+        let lock = std::fs::File::create(bench.at("attempt/lock")).unwrap();
+        lock.try_lock().unwrap();
+        let path = bench.at("spec.json");
+        let spec = bench.spec("setsid sleep 600 & (setsid sleep 600 &) ; exec sleep 600");
+        std::fs::write(&path, serde_json::to_vec(&spec).unwrap()).unwrap();
+        let mut child = bench.command(&["__dispatch", path.to_str().unwrap()]).stdin(lock).spawn().unwrap();
+        let timer = std::sync::mpsc::channel::<()>();
+        assert!(timer.1.recv_timeout(std::time::Duration::from_millis(millis)).is_err());
+        kill(&child, Signal::KILL);
+        child.wait().unwrap();
+        // A worker between fork and exec has no token yet, but it holds the fence.
+        let fence = std::fs::File::open(bench.at("attempt/lock")).unwrap();
+        wait_until(|| fence.try_lock().is_ok());
+        if let Some(identity) = bench.state().and_then(|state| read_identity(&state).ok()) {
+            assert!(prun_engine::contain::reap_by_token(&identity).survivors.is_empty());
+        }
+        assert_eq!(processes_in(&bench.at("cwd")), Vec::<String>::new(), "after {millis} ms");
+    }
+}
+
+/// The processes that work in this directory.
+fn processes_in(dir: &std::path::Path) -> Vec<String> {
+    let works_there =
+        |entry: &std::fs::DirEntry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir);
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(works_there);
+    processes.map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default()).collect()
+}
