@@ -47,11 +47,6 @@ impl Ui {
         }
     }
 
-    /// Whether a person reads stdout.
-    pub(crate) fn is_terminal(self) -> bool {
-        self.stdout_is_terminal
-    }
-
     /// Whether somebody can be asked.
     pub(crate) fn can_ask(self) -> bool {
         self.stdin_is_terminal && io::stderr().is_terminal()
@@ -71,7 +66,7 @@ impl Ui {
     /// Stdout is gone.
     pub(crate) fn bytes(self, bytes: &[u8]) -> CliResult<()> {
         let mut stdout = io::stdout().lock();
-        stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(closed)
+        stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| closed(&error))
     }
 
     /// Prints bytes that a worker wrote: raw into a file or pipe, escaped on a terminal.
@@ -182,7 +177,7 @@ fn painted(text: &str, tone: Tone, colour: bool) -> String {
 }
 
 /// A reader that goes away (`| head`) ends the command quietly.
-fn closed(error: io::Error) -> CliError {
+fn closed(error: &io::Error) -> CliError {
     let code = if error.kind() == io::ErrorKind::BrokenPipe { ExitCode::Ok } else { ExitCode::Unexpected };
     CliError::new(code, format!("cannot write to stdout: {error}"))
 }
