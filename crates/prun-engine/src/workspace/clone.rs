@@ -102,3 +102,192 @@ fn settings(store: &Store) -> BTreeMap<String, String> {
     settings.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     settings
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::super::mirror;
+    use super::super::source::Source;
+    use super::super::testing::{Fixture, gits, put, state_of, user_git};
+    use super::*;
+
+    /// Inodes of all files below `dir`.
+    fn inodes(dir: &Path) -> BTreeSet<(u64, u64)> {
+        let files = state_of(dir).into_keys().map(|path| path.symlink_metadata().unwrap());
+        files.filter(|meta| !meta.is_dir()).map(|meta| (meta.dev(), meta.ino())).collect()
+    }
+
+    #[test]
+    fn a_clone_is_at_the_base_and_knows_nothing_of_the_source() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            fixture.run(&["remote", "add", "origin", "https://example.org/x"]);
+            fixture.run(&["branch", "other"]);
+            let before = state_of(&fixture.repo);
+            let unit = fixture.prepare("run");
+            assert_eq!(unit.run(&["remote"]), "");
+            assert_eq!(unit.run(&["rev-parse", "HEAD"]), unit.base.commit);
+            assert_eq!(unit.run(&["symbolic-ref", "HEAD"]), "refs/heads/main");
+            assert_eq!(unit.run(&["branch", "--format=%(refname:short)"]), "main\nother");
+            assert_eq!(unit.run(&["status", "--porcelain"]), "");
+            assert_eq!(unit.run(&["fsck", "--full"]), "");
+            let theirs = fixture.repo.to_str().unwrap();
+            for path in state_of(&unit.clone).into_keys().filter(|path| path.is_file()) {
+                let bytes = fs::read(&path).unwrap();
+                assert!(!String::from_utf8_lossy(&bytes).contains(theirs), "{} names the source", path.display());
+            }
+            let ours = inodes(&unit.clone).union(&inodes(fixture.home().root())).copied().collect();
+            assert!(inodes(&fixture.repo).is_disjoint(&ours), "an inode is shared");
+            assert_eq!(state_of(&fixture.repo), before);
+        }
+    }
+
+    #[test]
+    fn a_worker_can_commit_under_the_users_name() {
+        let fixture = Fixture::new(&gits()[0]);
+        fixture.run(&["config", "user.name", "Ada \"the\" Lovelace"]);
+        let unit = fixture.prepare("run");
+        unit.run(&["commit", "-q", "--allow-empty", "-m", "x"]);
+        assert_eq!(unit.run(&["log", "-1", "--format=%an %ae"]), "Ada \"the\" Lovelace ada@example.org");
+    }
+
+    #[test]
+    fn an_existing_place_is_never_reused() {
+        let fixture = Fixture::new(&gits()[0]);
+        let unit = fixture.prepare("run");
+        let mirror = mirror::ensure(&fixture.home(), &unit.store, &unit.base).unwrap();
+        let plan = ClonePlan {
+            store: &unit.store,
+            mirror: &mirror,
+            base: &unit.base,
+            dir: &unit.clone,
+            trusted_index: &unit.spec.trusted_index,
+        };
+        assert!(matches!(prepare(&plan), Err(WorkspaceError::Exists(_))));
+    }
+
+    #[test]
+    fn line_ends_are_the_users_and_come_back_unchanged() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            fixture.run(&["config", "core.autocrlf", "true"]);
+            // A file that has CRLF in the repository itself is left alone by git's rules.
+            fixture.run(&["-c", "core.autocrlf=false", "commit", "-q", "--allow-empty", "-m", "x"]);
+            fs::write(fixture.repo.join("crlf"), "a\r\nb\r\n").unwrap();
+            fixture.run(&["-c", "core.autocrlf=false", "add", "crlf"]);
+            fixture.run(&["commit", "-q", "-m", "crlf"]);
+            let unit = fixture.prepare("run");
+            assert_eq!(fs::read(unit.clone.join("README")).unwrap(), b"hello\r\n");
+            assert!(unit.changed().is_empty());
+            fs::write(unit.clone.join("crlf"), "a\r\nb\r\nc\r\n").unwrap();
+            fs::write(unit.clone.join("README"), "hello\r\nyou\r\n").unwrap();
+            let counts: Vec<_> = unit.harvest().unwrap().files.iter().map(|file| (file.added, file.removed)).collect();
+            assert_eq!(counts, [(Some(1), Some(0)), (Some(1), Some(0))]);
+        }
+    }
+
+    #[test]
+    fn no_filter_of_anybody_decides_a_checkout() {
+        let fixture = Fixture::new(&gits()[0]);
+        let (program, mark) = super::super::testing::trap(fixture.temp.path());
+        fixture.write(".gitattributes", "*.rs filter=f\n");
+        fixture.commit("attributes");
+        for key in ["filter.f.smudge", "filter.f.clean", "core.fsmonitor"] {
+            fixture.run(&["config", key, program.to_str().unwrap()]);
+        }
+        put(&fixture.repo.join(".git/hooks/post-checkout"), "#!/bin/sh\nexit 1\n");
+        fs::remove_file(&mark).ok();
+        let unit = fixture.prepare("run");
+        unit.write("src/a.rs", "changed");
+        assert_eq!(unit.changed(), ["M src/a.rs"]);
+        assert!(!mark.exists());
+    }
+
+    /// Every kind of source gives a clone of its own HEAD, of which the harvest works.
+    #[test]
+    fn every_kind_of_source_can_be_cloned() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            fixture.write("README", "two");
+            fixture.commit("second");
+            fixture.run(&["config", "uploadpack.allowFilter", "true"]);
+            let url = format!("file://{}", fixture.repo.display());
+            let dir = fixture.repo.parent().unwrap().to_owned();
+            let make: &[(&str, &[&str])] = &[
+                ("shallow", &["clone", "-q", "--depth=1", &url, "shallow"]),
+                ("partial", &["clone", "-q", "--filter=blob:none", &url, "partial"]),
+                ("shared", &["clone", "-q", "--shared", "user repo", "shared"]),
+                ("bare", &["clone", "-q", "--bare", "user repo", "bare"]),
+                ("linked", &["-C", "user repo", "worktree", "add", "-q", "-b", "wt", "../linked"]),
+                ("detached", &["-C", "user repo", "worktree", "add", "-q", "--detach", "../detached", "HEAD~1"]),
+                ("moved", &["clone", "-q", "user repo", "moved"]),
+                ("sparse", &["clone", "-q", "user repo", "sparse"]),
+            ];
+            for (name, args) in make {
+                user_git(&git, &dir, args);
+                if *name == "moved" {
+                    fs::rename(dir.join("moved/.git/objects"), dir.join("elsewhere")).unwrap();
+                    std::os::unix::fs::symlink(dir.join("elsewhere"), dir.join("moved/.git/objects")).unwrap();
+                }
+                if *name == "sparse" {
+                    user_git(&git, &dir.join("sparse"), &["sparse-checkout", "set", "--sparse-index", "src"]);
+                }
+                let source = Source::open(&git, &dir.join(name)).unwrap();
+                let before = state_of(&dir.join(name));
+                assert!(source.dirty(&[]).unwrap().paths.is_empty(), "{name}");
+                let unit = fixture.prepare_from(&source, &format!("run-{name}"));
+                assert_eq!(unit.run(&["rev-parse", "HEAD"]), source.resolve("HEAD").unwrap().commit, "{name}");
+                assert_eq!(unit.run(&["status", "--porcelain"]), "", "{name}");
+                unit.run(&["log", "--oneline"]);
+                unit.write("src/a.rs", "changed");
+                assert_eq!(unit.changed(), ["M src/a.rs"], "{name}");
+                assert!(state_of(&dir.join(name)) == before, "{name} was touched");
+            }
+        }
+    }
+
+    #[test]
+    fn a_repository_with_sha256_ids_works() {
+        let fixture = Fixture::empty(&gits()[0]);
+        fs::remove_dir_all(fixture.repo.join(".git")).unwrap();
+        fixture.run(&["init", "-q", "-b", "main", "--object-format=sha256"]);
+        fixture.run(&["config", "user.name", "Ada"]);
+        fixture.run(&["config", "user.email", "ada@example.org"]);
+        fixture.write("a", "a");
+        fixture.commit("first");
+        let unit = fixture.prepare("run");
+        unit.write("b", "b");
+        assert_eq!(unit.changed(), ["A b"]);
+    }
+
+    #[test]
+    fn twenty_clones_are_made_and_harvested_at_once() {
+        let fixture = Fixture::new(&gits()[0]);
+        for n in 0..2000 {
+            fixture.write(&format!("d{}/f{n}", n % 50), &format!("{n}\n"));
+        }
+        fixture.commit("many");
+        let before = state_of(&fixture.repo);
+        let first = fixture.prepare("run");
+        let mirror = mirror::ensure(&fixture.home(), &first.store, &first.base).unwrap();
+        std::thread::scope(|scope| {
+            for n in 0..20 {
+                let (first, mirror, root) = (&first, &mirror, fixture.temp.path());
+                scope.spawn(move || {
+                    let (dir, trusted_index) = (root.join(format!("c{n}")), root.join(format!("c{n}.index")));
+                    let (store, base) = (&first.store, &first.base);
+                    prepare(&ClonePlan { store, mirror, base, dir: &dir, trusted_index: &trusted_index }).unwrap();
+                    put(&dir.join(format!("new{n}")), "x");
+                    put(&dir.join("d1/same"), "the same in all");
+                    let spec = crate::spec::HarvestSpec { work_tree: dir, trusted_index, ..first.spec.clone() };
+                    let changes = super::super::harvest::harvest(&store.git, &spec).unwrap();
+                    assert_eq!(changes.files.len(), 2);
+                });
+            }
+        });
+        assert_eq!(first.store.command(["fsck", "--connectivity-only"]).run().unwrap().status.code(), Some(0));
+        assert_eq!(state_of(&fixture.repo), before);
+    }
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::clone::copy_index;
 use super::mirror;
-use super::source::{Source, SourceError};
+use super::source::{Source, SourceError, SourceNote};
 use super::store::{Quarantine, Store};
 use super::worktree::WorkTree;
 use super::{Base, WorkspaceError, encode};
@@ -57,8 +57,8 @@ pub fn find(source: &Source, store: &Store, ignore: &[PathBuf]) -> Result<Dirty,
         return Ok(Dirty::default());
     }
     let quarantine = store.quarantine()?;
-    let work_tree = open(source, &quarantine)?;
     let head = source.resolve("HEAD")?;
+    let work_tree = open(source, &quarantine, &head)?;
     // Exit code 1 says that something needs an update, which is what is asked next.
     reading(store, &work_tree, ["update-index", "-q", "--refresh"])
         .run_accepting(&[0, 1])
@@ -89,7 +89,7 @@ pub fn snapshot(
     mirror::ensure(home, store, base)?;
     let head = source.resolve("HEAD")?;
     let quarantine = store.quarantine()?;
-    let work_tree = open(source, &quarantine)?;
+    let work_tree = open(source, &quarantine, &head)?;
     let mut listing = work_tree.list().map_err(WorkspaceError::from)?;
     listing.remove(is_ignored(source, ignore));
     work_tree.take(&listing)?;
@@ -152,11 +152,11 @@ fn onto(
 
 /// The user's work tree with a copy of their index. A split index has a second part, which git looks for in the
 /// git directory that it is told.
-fn open<'a>(source: &'a Source, quarantine: &'a Quarantine<'a>) -> Result<WorkTree<'a>, WorkspaceError> {
-    let index = quarantine.file("index");
+fn open<'a>(source: &'a Source, quarantine: &'a Quarantine<'a>, head: &Base) -> Result<WorkTree<'a>, WorkspaceError> {
+    let work_tree = WorkTree { quarantine, index: quarantine.file("index"), dir: &source.top };
     let theirs = source.git_dir.join("index");
     if theirs.exists() {
-        copy_index(&theirs, &index)?;
+        copy_index(&theirs, &work_tree.index)?;
     }
     for entry in fs::read_dir(&source.git_dir).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(b"sharedindex.") {
@@ -164,7 +164,27 @@ fn open<'a>(source: &'a Source, quarantine: &'a Quarantine<'a>) -> Result<WorkTr
             fs::copy(entry.path(), &to).map_err(FileError::at("copy", &entry.path()))?;
         }
     }
-    Ok(WorkTree { quarantine, index, dir: &source.top })
+    if source.notes.contains(&SourceNote::Sparse) && theirs.exists() {
+        expand(&work_tree, head)?;
+    }
+    Ok(work_tree)
+}
+
+/// Makes a full index of one that holds directories. Git writes their trees again on the way, so it must not see
+/// the user's objects: it gets a copy of the trees of HEAD to read from.
+fn expand(work_tree: &WorkTree<'_>, head: &Base) -> Result<(), WorkspaceError> {
+    let seed = work_tree.quarantine.file("seed");
+    let packs = seed.join("pack");
+    fs::create_dir_all(&packs).map_err(FileError::at("create", &packs))?;
+    let store = work_tree.quarantine.store();
+    let list = ["rev-list", "--objects", "--no-object-names", "--filter=blob:none", &head.tree];
+    let trees = store.command(list).run()?.stdout;
+    store.command(["pack-objects", "--quiet", "--window=0"]).arg(packs.join("pack")).input(trees).run()?;
+    work_tree
+        .git(["update-index", "--force-write-index"])
+        .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", encode::alternates_variable([seed.as_path()]))
+        .run()?;
+    Ok(())
 }
 
 /// A command on the work tree that sees the user's objects, and so must write none.
@@ -181,4 +201,141 @@ fn is_ignored(source: &Source, ignore: &[PathBuf]) -> impl Fn(&[u8]) -> bool {
     let own: Vec<PathBuf> =
         ignore.iter().map(real).filter_map(|path| Some(path.strip_prefix(&source.top).ok()?.to_owned())).collect();
     move |path| own.iter().any(|own| Path::new(&encode::path(path)).starts_with(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Fixture, gits, put, state_of, trap};
+    use super::*;
+
+    fn make_dirty(fixture: &Fixture) {
+        fixture.write("README", "edited\n");
+        fixture.write("staged", "x");
+        fixture.run(&["add", "staged"]);
+        fs::remove_file(fixture.repo.join("src/a.rs")).unwrap();
+        fixture.write("new/file", "x");
+        fixture.write("ignored.log", "x");
+        fixture.write("plan.toml", "x");
+    }
+
+    fn own(fixture: &Fixture) -> Vec<PathBuf> {
+        vec![fixture.repo.join("plan.toml")]
+    }
+
+    #[test]
+    fn uncommitted_work_is_found_without_a_trace() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            make_dirty(&fixture);
+            let before = state_of(&fixture.repo);
+            let dirty = fixture.source().dirty(&own(&fixture)).unwrap();
+            assert_eq!(dirty.paths, ["README", "new/file", "src/a.rs", "staged"]);
+            assert_eq!(state_of(&fixture.repo), before);
+        }
+    }
+
+    #[test]
+    fn a_touched_file_is_not_dirty_and_no_program_of_the_users_runs() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            let (program, mark) = trap(fixture.temp.path());
+            fixture.write(".gitattributes", "* filter=f\n");
+            fixture.commit("attributes");
+            for key in ["filter.f.clean", "filter.f.process", "core.fsmonitor"] {
+                fixture.run(&["config", key, program.to_str().unwrap()]);
+            }
+            fixture.write("README", "hello\n");
+            fs::remove_file(&mark).ok();
+            assert!(fixture.source().dirty(&[]).unwrap().paths.is_empty());
+            assert!(!mark.exists());
+        }
+    }
+
+    #[test]
+    fn a_split_index_is_read_without_a_trace() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            fixture.run(&["update-index", "--split-index"]);
+            fixture.write("README", "edited\n");
+            fixture.run(&["add", "README"]);
+            let before = state_of(&fixture.repo);
+            assert_eq!(fixture.source().dirty(&[]).unwrap().paths, ["README"]);
+            assert_eq!(state_of(&fixture.repo), before);
+        }
+    }
+
+    #[test]
+    fn a_sparse_checkout_is_carried_whole() {
+        for git in gits() {
+            for form in ["--sparse-index", "--no-sparse-index"] {
+                let fixture = Fixture::new(&git);
+                fixture.write("docs/deep/x", "x");
+                fixture.commit("docs");
+                fixture.run(&["sparse-checkout", "set", form, "src"]);
+                fixture.write("src/a.rs", "edited\n");
+                let before = state_of(&fixture.repo);
+                let source = fixture.source();
+                assert_eq!(source.dirty(&[]).unwrap().paths, ["src/a.rs"]);
+                let store = Store::create(&fixture.temp.path().join("store.git"), &source).unwrap();
+                let head = source.resolve("HEAD").unwrap();
+                let base = snapshot(&fixture.home(), &source, &store, &head, &[]).unwrap();
+                let changed = store.command(["diff-tree", "-r", "--name-only", &head.tree, &base.tree]).run();
+                assert_eq!(changed.unwrap().text(), "src/a.rs");
+                assert_eq!(state_of(&fixture.repo), before);
+            }
+        }
+    }
+
+    #[test]
+    fn repositories_inside_are_told_apart() {
+        let fixture = Fixture::new(&gits()[0]);
+        fs::rename(Fixture::new(&gits()[0]).repo, fixture.repo.join("inner")).unwrap();
+        let dirty = fixture.source().dirty(&[]).unwrap();
+        assert_eq!((dirty.paths, dirty.nested), (vec![], vec!["inner/".to_owned()]));
+    }
+
+    #[test]
+    fn carried_work_is_in_the_base_and_never_comes_back_as_a_change() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            make_dirty(&fixture);
+            let before = state_of(&fixture.repo);
+            let source = fixture.source();
+            let run = fixture.temp.path().join("run");
+            fs::create_dir(&run).unwrap();
+            let store = Store::create(&run.join("store.git"), &source).unwrap();
+            let head = source.resolve("HEAD").unwrap();
+            let base = snapshot(&fixture.home(), &source, &store, &head, &own(&fixture)).unwrap();
+            assert_eq!(snapshot(&fixture.home(), &source, &store, &head, &own(&fixture)).unwrap(), base);
+            let unit = fixture.clone_of(store, base, &run);
+            assert_eq!(fs::read(unit.clone.join("README")).unwrap(), b"edited\n");
+            assert!(unit.clone.join("new/file").exists() && unit.clone.join("staged").exists());
+            for gone in ["src/a.rs", "ignored.log", "plan.toml"] {
+                assert!(!unit.clone.join(gone).exists(), "{gone}");
+            }
+            assert!(unit.changed().is_empty());
+            assert_eq!(unit.run(&["rev-parse", "HEAD~1"]), head.commit);
+            unit.write("README", "edited\nby the unit\n");
+            assert_eq!(unit.changed(), ["M README"]);
+            assert_eq!(state_of(&fixture.repo), before);
+        }
+    }
+
+    #[test]
+    fn work_is_carried_onto_another_base_where_both_changed_other_files() {
+        let fixture = Fixture::new(&gits()[0]);
+        let old = fixture.source().resolve("HEAD").unwrap();
+        fixture.write("src/deep/b.rs", "newer\n");
+        fixture.commit("second");
+        fixture.write("README", "edited\n");
+        put(&fixture.repo.join("new"), "x");
+        let source = fixture.source();
+        let store = Store::create(&fixture.temp.path().join("store.git"), &source).unwrap();
+        let base = snapshot(&fixture.home(), &source, &store, &old, &[]).unwrap();
+        let changed = store.command(["diff-tree", "-r", "--name-only", &old.tree, &base.tree]).run().unwrap().text();
+        assert_eq!(changed, "README\nnew");
+        fixture.write("src/deep/b.rs", "edited too\n");
+        let said = snapshot(&fixture.home(), &source, &store, &old, &[]).unwrap_err().to_string();
+        assert!(said.contains("src/deep/b.rs"), "{said}");
+    }
 }

@@ -266,3 +266,103 @@ fn lock(path: &Path) -> Result<File, FileError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Fixture, Prepared, gits, state_of};
+    use super::*;
+
+    fn packs(git_dir: &Path) -> usize {
+        fs::read_dir(git_dir.join("objects/pack"))
+            .unwrap()
+            .flatten()
+            .filter(|e| e.path().extension().is_some_and(|x| x == "pack"))
+            .count()
+    }
+
+    fn again(fixture: &Fixture, unit: &Prepared) -> Mirror {
+        ensure(&fixture.home(), &unit.store, &unit.base).unwrap()
+    }
+
+    #[test]
+    fn a_mirror_grows_by_what_is_new_and_points_nowhere() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            let first = fixture.prepare("one");
+            let mirror = again(&fixture, &first);
+            assert_eq!(packs(&mirror.git_dir), 1);
+            fixture.write("README", "two");
+            fixture.commit("second");
+            let second = fixture.prepare("two");
+            let grown = again(&fixture, &second);
+            assert_eq!((&grown.git_dir, packs(&grown.git_dir)), (&mirror.git_dir, 2));
+            assert!(!grown.git_dir.join("objects/info/alternates").exists());
+            assert!(!grown.git_dir.join("refs/heads/main").exists());
+        }
+    }
+
+    #[test]
+    fn a_damaged_mirror_is_left_and_a_fresh_one_takes_its_place() {
+        let fixture = Fixture::new(&gits()[0]);
+        let unit = fixture.prepare("one");
+        let mirror = again(&fixture, &unit);
+        let pack = fs::read_dir(mirror.objects().join("pack")).unwrap().flatten();
+        let pack = pack.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|x| x == "pack")).unwrap();
+        // Written in place, with its size and its time kept.
+        let time = fs::metadata(&pack).unwrap().modified().unwrap();
+        let mut bytes = fs::read(&pack).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0xff;
+        fs::set_permissions(&pack, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        fs::write(&pack, &bytes).unwrap();
+        File::options().write(true).open(&pack).unwrap().set_modified(time).unwrap();
+        let fresh = again(&fixture, &unit);
+        assert_ne!(fresh.git_dir, mirror.git_dir);
+        assert!(mirror.git_dir.exists());
+        assert_eq!(again(&fixture, &unit), fresh, "the fresh one is used from then on");
+    }
+
+    #[test]
+    fn a_pack_of_which_git_refreshed_the_time_is_sound() {
+        let fixture = Fixture::new(&gits()[0]);
+        let unit = fixture.prepare("one");
+        let mirror = again(&fixture, &unit);
+        let before = state_of(&mirror.objects());
+        // A worker writes an object that the mirror has already.
+        unit.run(&["hash-object", "-w", "README"]);
+        assert_ne!(state_of(&mirror.objects()), before, "git refreshes times in an alternate");
+        assert_eq!(again(&fixture, &unit), mirror);
+    }
+
+    #[test]
+    fn many_may_ask_for_the_same_mirror_at_once() {
+        let fixture = Fixture::new(&gits()[0]);
+        let source = fixture.source();
+        let base = source.resolve("HEAD").unwrap();
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let (fixture, source, base) = (&fixture, &source, &base);
+                scope.spawn(move || {
+                    let store = Store::create(&fixture.temp.path().join(format!("{n}.git")), source).unwrap();
+                    ensure(&fixture.home(), &store, base).unwrap();
+                });
+            }
+        });
+        let mirrors = fixture.home().mirror(&source.common_dir).parent().unwrap().to_owned();
+        assert_eq!(fs::read_dir(mirrors).unwrap().count(), 2, "one mirror and its lock");
+    }
+
+    #[test]
+    fn a_branch_with_missing_objects_does_not_stand_in_the_way() {
+        let fixture = Fixture::new(&gits()[0]);
+        fixture.run(&["checkout", "-q", "-b", "broken"]);
+        fixture.write("x", "only here");
+        fixture.commit("x");
+        let blob = fixture.run(&["rev-parse", "HEAD:x"]);
+        fixture.run(&["checkout", "-q", "main"]);
+        fs::remove_file(fixture.repo.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
+        let unit = fixture.prepare("one");
+        assert!(again(&fixture, &unit).branches.is_empty());
+        assert_eq!(unit.run(&["rev-parse", "HEAD"]), unit.base.commit);
+    }
+}

@@ -306,3 +306,148 @@ fn absolute(bytes: &[u8], dir: &Path) -> PathBuf {
     let path = dir.join(encode::path(bytes));
     path.canonicalize().unwrap_or(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::testing::{Fixture, gits, state_of, user_git};
+    use super::*;
+
+    fn refusal_of(git: &Git, path: &Path) -> String {
+        Source::open(git, path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_usable_repository_is_refused_by_name() {
+        for git in gits() {
+            let plain = tempfile::tempdir().unwrap();
+            let missing = plain.path().join("missing");
+            for (path, part) in [(missing.as_path(), "cannot open"), (plain.path(), "not in a git repository")] {
+                let said = refusal_of(&git, path);
+                assert!(said.contains(part) && said.contains(path.to_str().unwrap()), "{said}");
+            }
+            let unborn = Fixture::empty(&git);
+            assert!(refusal_of(&git, &unborn.repo).contains("no commits yet: make an initial commit"));
+            let said = refusal_of(&git, &unborn.repo.join(".git"));
+            assert!(said.contains("inside a git directory"), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_old_git_is_refused() {
+        let fixture = Fixture::new(&gits()[0]);
+        let fake = fixture.temp.path().join("git");
+        fs::write(&fake, "#!/bin/sh\necho git version 2.30.2\n").unwrap();
+        fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(refusal_of(&Git::at(fake), &fixture.repo).contains("2.38"));
+    }
+
+    #[test]
+    fn a_foreign_owner_is_refused_with_path_and_owner() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            // Only root can give files away.
+            if std::os::unix::fs::chown(&fixture.repo, Some(1234), None).is_ok() {
+                let said = refusal_of(&git, &fixture.repo);
+                assert!(said.contains("user 1234") && said.contains(fixture.repo.to_str().unwrap()), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_subdirectory_leads_to_the_innermost_repository() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            let source = Source::open(&git, &fixture.repo.join("src/deep")).unwrap();
+            assert_eq!((source.top, source.prefix), (fixture.repo.clone(), PathBuf::from("src/deep")));
+            let inner = fixture.repo.join("src/inner");
+            fs::create_dir(&inner).unwrap();
+            fs::rename(Fixture::new(&git).repo, inner.join("repo")).unwrap();
+            let source = Source::open(&git, &inner.join("repo/src")).unwrap();
+            assert_eq!((source.top, source.prefix), (inner.join("repo"), PathBuf::from("src")));
+        }
+    }
+
+    #[test]
+    fn worktrees_submodules_bare_and_detached_ones_are_understood() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            let open = |path: &Path| Source::open(&git, path).unwrap();
+            let first = fixture.source().resolve("HEAD").unwrap();
+            let linked = fixture.repo.parent().unwrap().join("linked");
+            fixture.run(&["worktree", "add", "-q", "-b", "wt", linked.to_str().unwrap()]);
+            let source = open(&linked);
+            assert_eq!(source.branch.as_deref(), Some("refs/heads/wt"));
+            assert_eq!((&source.top, &source.common_dir), (&linked, &fixture.repo.join(".git")));
+
+            let bare = fixture.repo.parent().unwrap().join("bare.git");
+            fixture.run(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
+            assert!(open(&bare).is_bare && !source.is_bare);
+            assert_eq!(open(&bare).resolve("HEAD").unwrap(), first);
+
+            fixture.run(&["submodule", "--quiet", "add", bare.to_str().unwrap(), "mod"]);
+            fixture.commit("module");
+            let module = open(&fixture.repo.join("mod"));
+            assert_eq!(module.top, fixture.repo.join("mod"));
+            assert_eq!(module.objects, fixture.repo.join(".git/modules/mod/objects"));
+            assert_eq!(module.resolve("HEAD").unwrap(), first);
+            assert!(fixture.source().notes.contains(&SourceNote::Submodules));
+
+            fixture.run(&["checkout", "-q", "--detach"]);
+            assert_eq!(fixture.source().branch, None);
+        }
+    }
+
+    #[test]
+    fn shallow_partial_and_sparse_ones_are_noted() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            fixture.write("README", "two");
+            fixture.commit("second");
+            fixture.run(&["config", "uploadpack.allowFilter", "true"]);
+            let url = format!("file://{}", fixture.repo.display());
+            let dir = fixture.repo.parent().unwrap();
+            user_git(&git, dir, &["clone", "-q", "--depth=1", &url, "shallow"]);
+            user_git(&git, dir, &["clone", "-q", "--filter=blob:none", &url, "partial"]);
+            user_git(&git, dir, &["clone", "-q", "--filter=blob:none", "--no-checkout", &url, "hollow"]);
+            fixture.run(&["sparse-checkout", "set", "src"]);
+            let notes = |name: &str| Source::open(&git, &dir.join(name)).unwrap().notes;
+            assert_eq!(notes("shallow"), [SourceNote::Shallow]);
+            assert_eq!(notes("partial"), [SourceNote::Partial]);
+            assert_eq!(fixture.source().notes, [SourceNote::Sparse]);
+            assert!(Source::open(&git, &dir.join("partial")).unwrap().resolve("HEAD").is_ok());
+            let before = state_of(&dir.join("hollow"));
+            let said = Source::open(&git, &dir.join("hollow")).unwrap().resolve("HEAD").unwrap_err().to_string();
+            assert!(said.contains("not complete"), "{said}");
+            assert_eq!(state_of(&dir.join("hollow")), before, "nothing was fetched");
+        }
+    }
+
+    #[test]
+    fn a_revision_that_does_not_exist_is_named() {
+        let fixture = Fixture::new(&gits()[0]);
+        let source = fixture.source();
+        let blob = fixture.run(&["rev-parse", "HEAD:README"]);
+        for rev in ["nope", "-rf", "--all", "", "HEAD~9", &blob, "HEAD\nx"] {
+            let said = source.resolve(rev).unwrap_err().to_string();
+            assert!(said.contains("names no commit"), "{rev:?}: {said}");
+        }
+        assert_eq!(source.resolve("main").unwrap(), source.resolve("HEAD").unwrap());
+    }
+
+    #[test]
+    fn an_operation_in_progress_is_told() {
+        let fixture = Fixture::new(&gits()[0]);
+        assert_eq!(fixture.source().operation, None);
+        fixture.run(&["bisect", "start"]);
+        assert_eq!(fixture.source().operation, Some(Operation::Bisect));
+        fixture.run(&["bisect", "reset"]);
+        fixture.run(&["checkout", "-q", "-b", "side"]);
+        fixture.write("x", "x");
+        fixture.commit("x");
+        fixture.run(&["checkout", "-q", "main"]);
+        fixture.run(&["merge", "-q", "--no-ff", "--no-commit", "side"]);
+        assert_eq!(fixture.source().operation, Some(Operation::Merge));
+    }
+}
