@@ -250,13 +250,7 @@ mod tests {
 
     #[test]
     fn a_repository_with_sha256_ids_works() {
-        let fixture = Fixture::empty(&gits()[0]);
-        fs::remove_dir_all(fixture.repo.join(".git")).unwrap();
-        fixture.run(&["init", "-q", "-b", "main", "--object-format=sha256"]);
-        fixture.run(&["config", "user.name", "Ada"]);
-        fixture.run(&["config", "user.email", "ada@example.org"]);
-        fixture.write("a", "a");
-        fixture.commit("first");
+        let fixture = Fixture::with_format(&gits()[0], "sha256");
         let unit = fixture.prepare("run");
         unit.write("b", "b");
         assert_eq!(unit.changed(), ["A b"]);

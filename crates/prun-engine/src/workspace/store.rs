@@ -113,7 +113,7 @@ impl Store {
             .map_err(FileError::at("create a directory in", &self.git_dir))?;
         let objects = dir.path().join("objects");
         fs::create_dir(&objects).map_err(FileError::at("create", &objects))?;
-        Ok(Quarantine { store: self, dir })
+        Ok(Quarantine { store: self, mirror: self.mirror_objects(), dir })
     }
 
     /// The commit and tree that a commit id means in the store.
@@ -186,10 +186,17 @@ fn free_branch(branches: &BTreeMap<String, String>) -> String {
 #[derive(Debug)]
 pub struct Quarantine<'a> {
     store: &'a Store,
+    mirror: Option<PathBuf>,
     dir: TempDir,
 }
 
 impl Quarantine<'_> {
+    /// The same without the mirror: every object is written, also those that are there already.
+    #[must_use]
+    pub fn without_mirror(self) -> Self {
+        Self { mirror: None, ..self }
+    }
+
     /// The store that it belongs to.
     #[must_use]
     pub fn store(&self) -> &Store {
@@ -204,7 +211,6 @@ impl Quarantine<'_> {
 
     /// A command that writes objects, here. It reads old ones from the mirror, where there is one.
     pub fn command<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> GitCommand {
-        let mirror = self.store.mirror_objects();
         self.store
             .git
             .command(args)
@@ -212,7 +218,7 @@ impl Quarantine<'_> {
             .dir(&self.store.git_dir)
             .env("GIT_ALLOW_PROTOCOL", "none")
             .env("GIT_OBJECT_DIRECTORY", self.objects())
-            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", encode::alternates_variable(mirror.as_deref()))
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", encode::alternates_variable(self.mirror.as_deref()))
     }
 
     /// Moves every object into the store. Several may do so at once. Commands that write packs do not belong

@@ -47,7 +47,16 @@ pub(super) struct Prepared {
 impl Fixture {
     /// A repository with a few files of every kind and one commit.
     pub(super) fn new(git: &Git) -> Self {
+        Self::with_format(git, "sha1")
+    }
+
+    /// The same with object ids of this format.
+    pub(super) fn with_format(git: &Git, format: &str) -> Self {
         let fixture = Self::empty(git);
+        if format != "sha1" {
+            fs::remove_dir_all(fixture.repo.join(".git")).unwrap();
+            fixture.init(format);
+        }
         fixture.write("README", "hello\n");
         fixture.write("src/a.rs", "fn a() {}\n");
         fixture.write("src/deep/b.rs", "fn b() {}\n");
@@ -67,10 +76,14 @@ impl Fixture {
         let repo = temp.path().canonicalize().unwrap().join("user repo");
         fs::create_dir(&repo).unwrap();
         let fixture = Self { git: git.clone(), temp, repo };
-        fixture.run(&["init", "-q", "-b", "main"]);
-        fixture.run(&["config", "user.name", "Ada"]);
-        fixture.run(&["config", "user.email", "ada@example.org"]);
+        fixture.init("sha1");
         fixture
+    }
+
+    fn init(&self, format: &str) {
+        self.run(&["init", "-q", "-b", "main", "--object-format", format]);
+        self.run(&["config", "user.name", "Ada"]);
+        self.run(&["config", "user.email", "ada@example.org"]);
     }
 
     pub(super) fn home(&self) -> Home {
