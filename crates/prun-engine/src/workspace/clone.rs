@@ -44,7 +44,7 @@ pub fn prepare(plan: &ClonePlan<'_>) -> Result<(), WorkspaceError> {
         head: &facts.branch,
         refs: refs.clone(),
         alternates: vec![plan.mirror.objects()],
-        exclude: &facts.settings.local_exclude,
+        exclude: &facts.settings.exclude,
         attributes: &facts.settings.attributes,
         shallow: facts.shallow.as_deref(),
         ..GitDir::default()

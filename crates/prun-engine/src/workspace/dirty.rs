@@ -67,7 +67,7 @@ pub fn find(source: &Source, store: &Store, ignore: &[PathBuf]) -> Result<Dirty,
         .args([head.tree.as_str(), "--"])
         .run()
         .map_err(WorkspaceError::from)?;
-    let mut listing = work_tree.list().map_err(WorkspaceError::from)?;
+    let mut listing = work_tree.list()?;
     listing.untracked.extend(changed.fields().map(<[u8]>::to_owned));
     listing.remove(is_ignored(source, ignore));
     let texts = |paths: &BTreeSet<Vec<u8>>| paths.iter().map(|path| encode::lossy(path)).collect();
@@ -90,7 +90,7 @@ pub fn snapshot(
     let head = source.resolve("HEAD")?;
     let quarantine = store.quarantine()?;
     let work_tree = open(source, &quarantine, &head)?;
-    let mut listing = work_tree.list().map_err(WorkspaceError::from)?;
+    let mut listing = work_tree.list()?;
     listing.remove(is_ignored(source, ignore));
     work_tree.take(&listing)?;
     let commit = commit(store, &quarantine, &work_tree, base, &head)?;

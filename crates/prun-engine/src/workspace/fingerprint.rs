@@ -24,6 +24,12 @@ pub const FINGERPRINT_VERSION: u32 = 1;
 /// The largest hook or rules file that is read, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
+/// What git itself keeps in `info` beside these changes with its own work.
+const INFO_FILES: [&str; 3] = ["attributes", "exclude", "grafts"];
+
+/// Settings that git writes on the way, with `branch`, `checkout`, `push -u` and `sparse-checkout`.
+const QUIET_SETTINGS: [&str; 4] = ["branch.", "core.sparsecheckout", "index.sparse", "extensions.worktreeconfig"];
+
 /// A repository at one moment. Contents are there as hashes only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
@@ -37,9 +43,9 @@ pub struct Fingerprint {
     pub stashes: usize,
     /// Settings of the repository's own configuration files.
     pub config: BTreeMap<String, String>,
-    /// Files in its hooks directory, with their modes.
+    /// Files in its hooks directories, with their modes.
     pub hooks: BTreeMap<String, String>,
-    /// Files in its `info` directory.
+    /// Rules of its `info` directory that are in no tree.
     pub info: BTreeMap<String, String>,
     /// The index.
     pub index: String,
@@ -89,8 +95,11 @@ impl Fingerprint {
             refs: refs.map(|(id, name)| (name.to_owned(), id.to_owned())).collect(),
             stashes: stash.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count(),
             config,
-            hooks: files_in(&source.common_dir.join("hooks")),
-            info: files_in(&source.common_dir.join("info")),
+            hooks: hooks(source)?,
+            info: files_in(&source.common_dir.join("info"))
+                .into_iter()
+                .filter(|(name, _)| INFO_FILES.contains(&name.as_str()))
+                .collect(),
             index: hash_of(&source.git_dir.join("index")),
             dirty: BTreeMap::new(),
         })
@@ -113,11 +122,12 @@ pub fn compare(before: &Fingerprint, after: &Fingerprint, from_clones: &BTreeSet
         say(true, format!("the hook {name} was {act}"));
     }
     for (act, key) in changes(&before.config, &after.config) {
-        // `git branch`, `checkout` and `push -u` write these on the way.
-        say(!key.starts_with("branch."), format!("the setting {key} was {act}"));
+        let is_quiet = QUIET_SETTINGS.iter().any(|quiet| key.starts_with(quiet));
+        say(!is_quiet, format!("the setting {key} was {act}"));
     }
     for (act, name) in changes(&before.info, &after.info) {
-        say(true, format!("info/{name} was {act}"));
+        // Attributes choose which filters run; the other rules start nothing.
+        say(name == "attributes", format!("info/{name} was {act}"));
     }
     for (act, name) in changes(&before.refs, &after.refs) {
         let theirs = after.refs.get(name).is_some_and(|id| from_clones.contains(id));
@@ -208,6 +218,19 @@ fn settings(source: &Source, file: &Path) -> Result<BTreeMap<String, String>, Gi
     Ok(values.into_iter().map(|(key, value)| (key, sha256_hex(&value))).collect())
 }
 
+/// The hooks of the git directory, and of the directory that the repository's own configuration names instead.
+fn hooks(source: &Source) -> Result<BTreeMap<String, String>, GitError> {
+    let mut hooks = files_in(&source.common_dir.join("hooks"));
+    let config = source.common_dir.join("config");
+    let named = source.command(&["config", "--file"]).arg(config).args(["--get", "core.hooksPath"]);
+    let named = named.run_accepting(&[0, 1])?.text();
+    if !named.is_empty() && !named.starts_with('~') {
+        let inside = files_in(&source.top.join(&named));
+        hooks.extend(inside.into_iter().map(|(name, text)| (format!("{named}/{name}"), text)));
+    }
+    Ok(hooks)
+}
+
 fn files_in(dir: &Path) -> BTreeMap<String, String> {
     let describe = |entry: fs::DirEntry| {
         let mode = entry.metadata().map_or(0, |meta| meta.mode());
@@ -285,6 +308,30 @@ mod tests {
                 &expected,
             );
         }
+    }
+
+    #[test]
+    fn a_hook_outside_the_git_directory_counts() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            fixture.run(&["config", "core.hooksPath", ".husky"]);
+            put(&fixture.repo.join(".husky/pre-push"), "#!/bin/sh\n");
+            let source = fixture.source();
+            let before = hooks(&source).unwrap();
+            put(&fixture.repo.join(".husky/pre-push"), "#!/bin/sh\nevil\n");
+            assert_eq!(changes(&before, &hooks(&source).unwrap()), [("changed", &".husky/pre-push".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn what_git_keeps_for_itself_is_quiet() {
+        check(
+            |user, _| {
+                user.run(&["gc", "-q"]);
+                user.run(&["update-server-info"]);
+            },
+            &[],
+        );
     }
 
     #[test]

@@ -64,6 +64,7 @@ fn take_by(store: &Store, quarantine: Quarantine<'_>, spec: &HarvestSpec) -> Res
         unseen.extend(work_tree.take(&listing)?);
         tree = work_tree.write_tree()?;
     }
+    unseen.append(&mut listing.closed);
     unseen.extend(listing.nested.iter().map(|path| format!("nested repository {}", encode::lossy(path))));
     unseen.extend(work_tree.filled_submodules()?.into_iter().map(|path| format!("content of the submodule {path}")));
     unseen.extend(special_files(spec, &listing.deleted));

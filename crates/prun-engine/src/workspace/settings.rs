@@ -38,8 +38,6 @@ pub struct Settings {
     pub user_email: Option<String>,
     /// The user's ignore rules that are in no tree: `core.excludesFile`, then `info/exclude`.
     pub exclude: Vec<u8>,
-    /// The rules of `info/exclude` alone: the other ones reach a worker by its own configuration.
-    pub local_exclude: Vec<u8>,
     /// The user's attributes that are in no tree: `core.attributesFile`, then `info/attributes`.
     pub attributes: Vec<u8>,
 }
@@ -57,15 +55,14 @@ impl Settings {
             .run()?;
         let all = effective(listed.fields());
         let carried = CARRIED.iter().filter_map(|key| Some(((*key).to_owned(), all.get(*key)?.clone()))).collect();
-        let local_exclude = rules(&common_dir.join("info/exclude"));
+        let local = |name: &str| rules(&common_dir.join("info").join(name));
         let named = |key, default: &str| all.get(key).map_or_else(|| default_file(default), |value| home_path(value));
         Ok(Self {
             carried,
             user_name: all.get("user.name").cloned(),
             user_email: all.get("user.email").cloned(),
-            exclude: joined(named("core.excludesfile", "ignore"), &local_exclude),
-            attributes: joined(named("core.attributesfile", "attributes"), &rules(&common_dir.join("info/attributes"))),
-            local_exclude,
+            exclude: joined(named("core.excludesfile", "ignore"), &local("exclude")),
+            attributes: joined(named("core.attributesfile", "attributes"), &local("attributes")),
         })
     }
 }

@@ -15,7 +15,7 @@ use super::gitdir::GitDir;
 use super::settings::Settings;
 use super::source::Source;
 use super::{Base, WorkspaceError, encode};
-use crate::files::{Durability, FileError, read_regular, write_atomically};
+use crate::files::{Durability, FileError, read_regular, sync_dir, write_atomically};
 use crate::git::{Git, GitCommand};
 
 /// The run's own repository.
@@ -113,7 +113,7 @@ impl Store {
             .map_err(FileError::at("create a directory in", &self.git_dir))?;
         let objects = dir.path().join("objects");
         fs::create_dir(&objects).map_err(FileError::at("create", &objects))?;
-        Ok(Quarantine { store: self, mirror: self.mirror_objects(), dir })
+        Ok(Quarantine { store: self, mirror: self.mirror_objects(), durability: Durability::from_env(), dir })
     }
 
     /// The commit and tree that a commit id means in the store.
@@ -187,6 +187,7 @@ fn free_branch(branches: &BTreeMap<String, String>) -> String {
 pub struct Quarantine<'a> {
     store: &'a Store,
     mirror: Option<PathBuf>,
+    durability: Durability,
     dir: TempDir,
 }
 
@@ -219,9 +220,14 @@ impl Quarantine<'_> {
             .env("GIT_ALLOW_PROTOCOL", "none")
             .env("GIT_OBJECT_DIRECTORY", self.objects())
             .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", encode::alternates_variable(self.mirror.as_deref()))
+            .config(match self.durability {
+                Durability::Synced => "core.fsync=loose-object",
+                Durability::Cached => "core.fsync=none",
+            })
+            .config("core.fsyncMethod=batch")
     }
 
-    /// Moves every object into the store. Several may do so at once. Commands that write packs do not belong
+    /// Moves every object into the store; they survive a power cut from then on. Several may do so at once. Commands that write packs do not belong
     /// here: an index must not arrive before its pack.
     ///
     /// # Errors
@@ -237,6 +243,12 @@ impl Quarantine<'_> {
                 // The same object may be there already; its content is the same by its name.
                 fs::rename(&object, into.join(name)).map_err(FileError::at("move", &object))?;
             }
+            if self.durability == Durability::Synced {
+                sync_dir(&into)?;
+            }
+        }
+        if self.durability == Durability::Synced {
+            sync_dir(&target)?;
         }
         Ok(())
     }

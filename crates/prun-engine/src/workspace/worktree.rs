@@ -35,6 +35,8 @@ pub(super) struct Listing {
     pub(super) untracked: BTreeSet<Vec<u8>>,
     /// Repositories inside the work tree, with a `/` at the end.
     pub(super) nested: BTreeSet<Vec<u8>>,
+    /// What git said of directories that it could not look into for untracked files.
+    pub(super) closed: Vec<String>,
 }
 
 impl Listing {
@@ -52,9 +54,14 @@ impl Listing {
 
 impl WorkTree<'_> {
     /// Compares. Hashes nothing: a tracked file that was only touched counts as modified here.
-    pub(super) fn list(&self) -> Result<Listing, GitError> {
+    pub(super) fn list(&self) -> Result<Listing, WorkspaceError> {
         let mut listing = Listing::default();
         let compared = self.git(["diff-files", "-z", "--raw", "--ignore-submodules=all", "--no-renames"]).run()?;
+        // Git complains about a tracked file that it cannot look at, and then takes it for unchanged.
+        if !compared.stderr.is_empty() {
+            let paths = encode::lossy(&compared.stderr).lines().take(10).map(str::to_owned).collect();
+            return Err(WorkspaceError::Unreadable { dir: self.dir.to_owned(), paths });
+        }
         let mut fields = compared.fields();
         while let (Some(meta), Some(path)) = (fields.next(), fields.next()) {
             let new_mode = meta.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
@@ -67,7 +74,12 @@ impl WorkTree<'_> {
             let paths = if gone { &mut listing.deleted } else { &mut listing.modified };
             paths.insert(path.to_owned());
         }
-        for path in self.git(["ls-files", "-z", "--others", "--exclude-standard"]).run()?.fields() {
+        let others = self.git(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+        listing.closed = encode::lossy(&others.stderr)
+            .lines()
+            .map(|line| line.strip_prefix("warning: ").unwrap_or(line).to_owned())
+            .collect();
+        for path in others.fields() {
             let paths = if path.ends_with(b"/") { &mut listing.nested } else { &mut listing.untracked };
             paths.insert(path.to_owned());
         }

@@ -384,6 +384,29 @@ fn an_object_that_the_user_dropped_meanwhile_is_harvested_whole() {
 }
 
 #[test]
+fn closed_directories_are_named_and_never_taken_for_unchanged() {
+    // Root can look into every directory.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let fixture = Fixture::new(&gits()[0]);
+    let unit = fixture.prepare("run");
+    let mode = |path: &str, mode| fs::set_permissions(unit.clone.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    unit.write("new/x", "x");
+    unit.write("secret", "x");
+    mode("new", 0o000);
+    mode("secret", 0o000);
+    let changes = unit.harvest().unwrap();
+    assert!(changes.unseen.iter().any(|line| line.contains("new/")), "{:?}", changes.unseen);
+    assert!(changes.unseen.contains(&"secret cannot be read".to_owned()), "{:?}", changes.unseen);
+    mode("src", 0o000);
+    let said = unit.harvest().unwrap_err().to_string();
+    assert!(said.contains("src/a.rs"), "{said}");
+    mode("src", 0o755);
+    mode("new", 0o755);
+}
+
+#[test]
 fn files_in_an_empty_submodule_are_named() {
     let fixture = Fixture::new(&gits()[0]);
     let module = fixture.repo.parent().unwrap().join("module.git");
