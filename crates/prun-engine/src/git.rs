@@ -5,6 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The oldest git that prun works with: `merge-tree --write-tree` came with it.
 pub const MIN_VERSION: (u32, u32) = (2, 38);
@@ -45,6 +49,16 @@ pub enum GitError {
         program: PathBuf,
         /// What it said.
         said: String,
+    },
+    /// It was ended because it took too long.
+    #[error("`git {act}` in {} was ended after {} s", dir.display(), limit.as_secs_f32())]
+    TooLong {
+        /// The subcommand and its first arguments.
+        act: String,
+        /// Where.
+        dir: PathBuf,
+        /// The limit.
+        limit: Duration,
     },
     /// It printed something that was not understood.
     #[error("`git {act}` printed something unexpected: {what}")]
@@ -126,6 +140,7 @@ impl Git {
             dir: None,
             input: Vec::new(),
             user_config: false,
+            limit: None,
         }
     }
 }
@@ -141,6 +156,7 @@ pub struct GitCommand {
     dir: Option<PathBuf>,
     input: Vec<u8>,
     user_config: bool,
+    limit: Option<Duration>,
 }
 
 /// Configuration that keeps git from starting anything or changing anything on the side.
@@ -220,6 +236,13 @@ impl GitCommand {
         self
     }
 
+    /// Ends it after `limit`. For work trees of others: git waits for ever on a FIFO that is named like one of its
+    /// own files.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
     /// Lets the user's own global and system configuration count. Only for reading settings
     /// (`git config`), never for a command that could start what they name.
     pub fn with_user_config(mut self) -> Self {
@@ -254,15 +277,28 @@ impl GitCommand {
         let mut child =
             self.build().stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
         let pipe = child.stdin.take();
+        let (ended, watch) = mpsc::channel::<()>();
+        let watched = self.limit.zip(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok());
         // A thread feeds stdin, so that a command that prints before it has read all cannot block us.
-        let output = std::thread::scope(|scope| {
+        let (output, too_long) = std::thread::scope(|scope| {
             if let Some(mut pipe) = pipe {
                 // A command may end before it has read everything; its exit code tells then.
                 scope.spawn(move || pipe.write_all(&self.input).is_ok());
             }
-            child.wait_with_output()
-        })
-        .map_err(start)?;
+            let watcher = watched.map(|(limit, pidfd)| {
+                scope.spawn(move || {
+                    let too_long = watch.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+                    too_long && pidfd_send_signal(pidfd, Signal::KILL).is_ok()
+                })
+            });
+            let output = child.wait_with_output();
+            drop(ended);
+            (output, watcher.is_some_and(|watcher| watcher.join().unwrap_or(false)))
+        });
+        if let Some(limit) = self.limit.filter(|_| too_long) {
+            return Err(GitError::TooLong { act: self.act(), dir: self.place(), limit });
+        }
+        let output = output.map_err(start)?;
         Ok(GitOutput { status: output.status, stdout: output.stdout, stderr: output.stderr })
     }
 
@@ -328,6 +364,18 @@ mod tests {
             listed.lines().all(|line| line.starts_with("command line:") || line.starts_with("file:.git/config")),
             "{listed}"
         );
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_at_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = Git::from_env();
+        git.command(["init", "-q", "--template="]).arg(dir.path()).run().unwrap();
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join(".gitignore"), kind, mode, 0).unwrap();
+        let list = git.command(["ls-files", "--others", "--exclude-standard"]).dir(dir.path());
+        let said = list.limit(Duration::from_millis(100)).run().unwrap_err().to_string();
+        assert!(said.contains("ls-files") && said.contains("0.1 s"), "{said}");
     }
 
     #[test]

@@ -161,7 +161,9 @@ pub fn objects_in_clones(
         return Ok(found);
     }
     let asked: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    for clone in clones.iter().map(|clone| clone.join(".git/objects")).filter(|objects| objects.is_dir()) {
+    let is_dir = |path: &Path| path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+    let git_dirs = clones.iter().map(|clone| clone.join(".git")).filter(|git_dir| is_dir(git_dir));
+    for clone in git_dirs.map(|git_dir| git_dir.join("objects")).filter(|objects| is_dir(objects)) {
         let view = tempfile::tempdir().map_err(FileError::at("create a directory in", &std::env::temp_dir()))?;
         link_own_objects(&clone, view.path())?;
         let told = store
@@ -247,7 +249,7 @@ fn hash_of(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Fixture, gits, put, user_git};
+    use super::super::testing::{Fixture, gits, put, state_of, user_git};
     use super::*;
 
     /// What is found after `act`, loud lines with a `!`.
@@ -255,7 +257,9 @@ mod tests {
         for git in gits() {
             let fixture = Fixture::new(&git);
             let unit = fixture.prepare("run");
+            let state = state_of(&fixture.repo);
             let before = Fingerprint::take(&fixture.source(), &unit.store, &[]).unwrap();
+            assert!(state_of(&fixture.repo) == state, "taking a fingerprint left a trace");
             act(&fixture, &unit.clone);
             let after = Fingerprint::take(&fixture.source(), &unit.store, &[]).unwrap();
             let tips = objects_in_clones(&unit.store, &[unit.clone], &after.new_tips(&before)).unwrap();

@@ -58,7 +58,7 @@ fn take_by(store: &Store, quarantine: Quarantine<'_>, spec: &HarvestSpec) -> Res
     copy_index(&spec.trusted_index, &work_tree.index)?;
     let mut listing = work_tree.list()?;
     listing.remove(|path| is_own(&spec.exclude, path));
-    let mut unseen = ignored::apply(store, &work_tree, &spec.base_tree, &mut listing)?;
+    let mut unseen = ignored::apply(store, &work_tree, &mut listing)?;
     let mut tree = spec.base_tree.clone();
     if !listing.is_empty() {
         unseen.extend(work_tree.take(&listing)?);

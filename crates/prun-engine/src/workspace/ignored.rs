@@ -16,11 +16,10 @@ use crate::files::FileError;
 const MAX_LISTED: usize = 20;
 
 /// Applies the rules to `listing` and returns what is to be said about it. Where the unit changed no
-/// `.gitignore`, git has applied the right ones already.
+/// `.gitignore`, git has applied the right ones already. The index must still be that of the base.
 pub(super) fn apply(
     store: &Store,
     work_tree: &WorkTree<'_>,
-    base_tree: &str,
     listing: &mut Listing,
 ) -> Result<Vec<String>, WorkspaceError> {
     let is_rules = |path: &Vec<u8>| path == b".gitignore" || path.ends_with(b"/.gitignore");
@@ -29,7 +28,7 @@ pub(super) fn apply(
         return Ok(Vec::new());
     }
     let rules = work_tree.quarantine.file("rules");
-    write_base_rules(store, base_tree, &rules)?;
+    write_base_rules(store, work_tree, &rules)?;
     let ignored_by_base = |paths: &BTreeSet<Vec<u8>>| check(store, &rules, paths);
     let uncovered = ignored_by_base(&listing.untracked)?;
     listing.untracked.retain(|path| !uncovered.contains(path));
@@ -64,20 +63,12 @@ fn check(store: &Store, rules: &Path, paths: &BTreeSet<Vec<u8>>) -> Result<BTree
 }
 
 /// Writes the `.gitignore` files of the base, and nothing else, into the directory `dir`.
-fn write_base_rules(store: &Store, base_tree: &str, dir: &Path) -> Result<(), WorkspaceError> {
+fn write_base_rules(store: &Store, work_tree: &WorkTree<'_>, dir: &Path) -> Result<(), WorkspaceError> {
     fs::create_dir_all(dir).map_err(FileError::at("create", dir))?;
-    let listed = store.command(["ls-tree", "-r", "-z", base_tree]).run()?;
-    for entry in listed.fields() {
-        let Some(at) = entry.iter().position(|byte| *byte == b'\t') else { continue };
-        let (meta, path) = (encode::lossy(&entry[..at]), encode::path(&entry[at + 1..]));
-        // A link is no rules file to git either.
-        if path.file_name().is_some_and(|name| name == ".gitignore") && meta.starts_with("100") {
-            let id = meta.rsplit(' ').next().unwrap_or_default();
-            let target = dir.join(&path);
-            let bytes = store.command(["cat-file", "blob", id]).run()?.stdout;
-            fs::create_dir_all(target.parent().unwrap_or(dir)).map_err(FileError::at("create", &target))?;
-            fs::write(&target, bytes).map_err(FileError::at("write", &target))?;
-        }
+    let listed = work_tree.git(["ls-files", "-z", "--", ":(glob)**/.gitignore"]).run()?;
+    if !listed.stdout.is_empty() {
+        let write = store.command(["checkout-index", "-z", "--stdin"]).index(&work_tree.index);
+        write.work_tree(dir).dir(dir).input(listed.stdout).run()?;
     }
     Ok(())
 }

@@ -179,7 +179,7 @@ impl Source {
 
     /// A command on this repository, by its git directory. Such a command must only read.
     pub fn command(&self, args: &[&str]) -> GitCommand {
-        self.git.command(args).git_dir(&self.git_dir).env("GIT_ALLOW_PROTOCOL", "none")
+        self.git.command(args).git_dir(&self.git_dir).dir(&self.top).env("GIT_ALLOW_PROTOCOL", "none")
     }
 
     /// The commit and tree that `rev` names.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
@@ -15,6 +16,9 @@ use crate::git::{GitCommand, GitError};
 
 /// The mode of a link to a commit of another repository.
 const GITLINK: &[u8] = b"160000";
+
+/// How long one command may work on a work tree. A FIFO that is named like a file of git's makes it hang.
+const GIT_LIMIT: Duration = Duration::from_secs(300);
 
 /// A work tree, the index to compare it with, and where new objects go.
 pub(super) struct WorkTree<'a> {
@@ -130,7 +134,7 @@ impl WorkTree<'_> {
 
     /// A command on this work tree.
     pub(super) fn git<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> GitCommand {
-        self.quarantine.command(args).work_tree(self.dir).index(&self.index).dir(self.dir)
+        self.quarantine.command(args).work_tree(self.dir).index(&self.index).dir(self.dir).limit(GIT_LIMIT)
     }
 
     fn is_readable(&self, path: &[u8]) -> bool {

@@ -251,17 +251,30 @@ fn what_the_base_ignores_stays_out() {
 fn what_only_the_unit_ignores_is_out_and_listed() {
     for git in gits() {
         let fixture = Fixture::new(&git);
+        fixture.write("src/.gitignore", "*.gen\n");
+        fixture.commit("rules");
         let unit = fixture.prepare("run");
         unit.write(".gitignore", "*.log\nhidden*\nsub/\n");
+        unit.write("src/.gitignore", "*.tmp\n");
+        unit.write("src/new.tmp", "x");
+        unit.write("src/new.gen", "x");
         unit.write("a.log", "x");
         unit.write("hidden.rs", "x");
         unit.write(":(top)y", "x");
         unit.write("sub/also", "x");
         unit.write("target/x", "x");
         let changes = unit.harvest().unwrap();
-        assert_eq!(letters(&changes), ["M .gitignore", "A :(top)y"]);
+        assert_eq!(letters(&changes), ["M .gitignore", "A :(top)y", "M src/.gitignore"]);
         let unseen = changes.unseen.join("\n");
-        for name in ["2 files ignored only by", "hidden.rs", "sub/also", "1 file ignored by the base", "target/x"] {
+        for name in [
+            "3 files ignored only by",
+            "hidden.rs",
+            "sub/also",
+            "src/new.tmp",
+            "2 files ignored by the base",
+            "src/new.gen",
+            "target/x",
+        ] {
             assert!(unseen.contains(name), "{name} in {unseen}");
         }
         assert!(!unseen.contains("a.log"), "{unseen}");
@@ -381,6 +394,18 @@ fn an_object_that_the_user_dropped_meanwhile_is_harvested_whole() {
         assert_eq!(letters(&changes), ["A old/text"]);
         unit.store.command(["cat-file", "-e", &format!("{}:old/text", changes.tree)]).run().unwrap();
     }
+}
+
+#[test]
+fn a_clone_that_another_user_owns_now_is_harvested() {
+    let fixture = Fixture::new(&gits()[0]);
+    let unit = fixture.prepare("run");
+    unit.write("x", "x");
+    for path in ["", ".git", "x"] {
+        // Only root can give files away.
+        std::os::unix::fs::chown(unit.clone.join(path), Some(1234), None).ok();
+    }
+    assert_eq!(unit.changed(), ["A x"]);
 }
 
 #[test]
