@@ -59,6 +59,7 @@ fn take_by(store: &Store, quarantine: Quarantine<'_>, spec: &HarvestSpec) -> Res
     let mut listing = work_tree.list()?;
     listing.remove(|path| is_own(&spec.exclude, path));
     let mut unseen = ignored::apply(store, &work_tree, &mut listing)?;
+    unseen.extend(ignored::forced(&work_tree)?);
     let mut tree = spec.base_tree.clone();
     if !listing.is_empty() {
         unseen.extend(work_tree.take(&listing)?);

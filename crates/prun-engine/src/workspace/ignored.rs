@@ -40,6 +40,25 @@ pub(super) fn apply(
     Ok(said)
 }
 
+/// Files that the unit's own git tracks although they are ignored: it added them by force, and they stay out. Its
+/// index is only data here; one that git cannot read tells nothing. The other index must still be that of the base.
+pub(super) fn forced(work_tree: &WorkTree<'_>) -> Result<Vec<String>, WorkspaceError> {
+    let theirs = work_tree.dir.join(".git/index");
+    if !theirs.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+        return Ok(Vec::new());
+    }
+    let copy = work_tree.quarantine.file("their.index");
+    fs::copy(&theirs, &copy).map_err(FileError::at("copy", &theirs))?;
+    let list = || work_tree.git(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]);
+    let listed = list().index(&copy).run_accepting(&[0, 128])?;
+    let mut forced: BTreeSet<Vec<u8>> = listed.fields().map(<[u8]>::to_owned).collect();
+    if !forced.is_empty() {
+        let base = list().run()?;
+        base.fields().for_each(|path| drop(forced.take(path)));
+    }
+    Ok(named("added by force although ignored", &forced))
+}
+
 /// Files that the rules in the work tree ignore.
 fn ignored_now(work_tree: &WorkTree<'_>) -> Result<BTreeSet<Vec<u8>>, WorkspaceError> {
     let listed = work_tree.git(["ls-files", "-z", "--others", "--ignored", "--exclude-standard"]).run()?;

@@ -257,7 +257,8 @@ pub(super) fn is_object_id(id: &str) -> bool {
 
 /// Asks `rev-parse` with git's own discovery and the user's own configuration, in which `safe.directory` counts.
 fn ask(git: &Git, path: &Path, question: &str) -> Result<Option<Vec<u8>>, SourceError> {
-    let output = git.command(["rev-parse", question]).dir(path).with_user_config().run_accepting(&[0, 128])?;
+    let command = git.command(["rev-parse", question]).dir(path).with_user_config();
+    let output = command.clone().run_accepting(&[0, 128])?;
     if output.status.success() {
         return Ok(Some(line(output)));
     }
@@ -265,7 +266,11 @@ fn ask(git: &Git, path: &Path, question: &str) -> Result<Option<Vec<u8>>, Source
     if said.contains("dubious ownership") {
         return Err(ownership(path));
     }
-    Ok(None)
+    if said.contains("not a git repository") || said.contains("must be run in a work tree") {
+        return Ok(None);
+    }
+    // A broken configuration, for one: git's own words are the best there are.
+    Ok(Some(line(command.run()?)))
 }
 
 fn refusal(path: &Path) -> SourceError {
@@ -332,6 +337,14 @@ mod tests {
             let said = refusal_of(&git, &unborn.repo.join(".git"));
             assert!(said.contains("inside a git directory"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_broken_configuration_is_told_in_git_s_words() {
+        let fixture = Fixture::new(&gits()[0]);
+        fs::write(fixture.repo.join(".git/config"), "[core\n").unwrap();
+        let said = refusal_of(&fixture.git, &fixture.repo);
+        assert!(said.contains("bad config line 1") && said.contains("user repo"), "{said}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
 use super::store::Quarantine;
 use super::{WorkspaceError, encode};
@@ -63,8 +64,7 @@ impl WorkTree<'_> {
         let compared = self.git(["diff-files", "-z", "--raw", "--ignore-submodules=all", "--no-renames"]).run()?;
         // Git complains about a tracked file that it cannot look at, and then takes it for unchanged.
         if !compared.stderr.is_empty() {
-            let paths = encode::lossy(&compared.stderr).lines().take(10).map(str::to_owned).collect();
-            return Err(WorkspaceError::Unreadable { dir: self.dir.to_owned(), paths });
+            listing.deleted = self.behind_loops()?;
         }
         let mut fields = compared.fields();
         while let (Some(meta), Some(path)) = (fields.next(), fields.next()) {
@@ -88,6 +88,23 @@ impl WorkTree<'_> {
             paths.insert(path.to_owned());
         }
         Ok(listing)
+    }
+
+    /// Tracked paths that lead through a link to itself: nothing is there any more.
+    fn behind_loops(&self) -> Result<BTreeSet<Vec<u8>>, WorkspaceError> {
+        let (mut gone, mut unreadable) = (BTreeSet::new(), Vec::new());
+        for path in self.git(["ls-files", "-z"]).run()?.fields() {
+            match rustix::fs::lstat(self.dir.join(encode::path(path))) {
+                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(Errno::LOOP) => drop(gone.insert(path.to_owned())),
+                Err(_) => unreadable.push(encode::lossy(path)),
+            }
+        }
+        if unreadable.is_empty() {
+            return Ok(gone);
+        }
+        unreadable.truncate(10);
+        Err(WorkspaceError::Unreadable { dir: self.dir.to_owned(), paths: unreadable })
     }
 
     /// Takes everything that is listed into the index. Returns untracked files that could not be read, or have

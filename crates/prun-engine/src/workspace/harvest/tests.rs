@@ -96,6 +96,17 @@ fn a_directory_that_became_a_link_is_not_followed() {
 }
 
 #[test]
+fn a_directory_that_became_a_link_to_itself_is_gone() {
+    check(
+        |unit| {
+            fs::remove_dir_all(unit.clone.join("src")).unwrap();
+            symlink("src/a.rs", unit.clone.join("src")).unwrap();
+        },
+        &["A src", "D src/a.rs", "D src/deep/b.rs"],
+    );
+}
+
+#[test]
 fn odd_names_arrive_exactly() {
     for git in gits() {
         let fixture = Fixture::new(&git);
@@ -278,6 +289,27 @@ fn what_only_the_unit_ignores_is_out_and_listed() {
             assert!(unseen.contains(name), "{name} in {unseen}");
         }
         assert!(!unseen.contains("a.log"), "{unseen}");
+    }
+}
+
+#[test]
+fn what_was_added_by_force_is_out_and_listed() {
+    for git in gits() {
+        let fixture = Fixture::new(&git);
+        fixture.write("forced.log", "the user's own");
+        fixture.run(&["add", "-f", "forced.log"]);
+        fixture.commit("forced");
+        let unit = fixture.prepare("run");
+        unit.write("forced.log", "changed");
+        unit.write("target/x", "x");
+        unit.run(&["add", "-f", "target/x"]);
+        unit.run(&["commit", "-q", "-m", "x"]);
+        let changes = unit.harvest().unwrap();
+        assert_eq!(letters(&changes), ["M forced.log"]);
+        let what = "added by force although ignored";
+        assert_eq!(changes.unseen, [format!("1 file {what}"), format!("{what}: target/x")]);
+        put(&unit.clone.join(".git/index"), "no index");
+        assert_eq!(unit.changed(), ["M forced.log"]);
     }
 }
 
