@@ -6,23 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use prun_core::ids::UnitId;
-use serde::Serialize;
 
 use super::IntegrateError;
-use super::merge::{Merged, merge, regions};
+use super::attribute::attribute;
+use super::merge::{Merged, merge, regions, root_commit};
+use super::overlap::{Clash, Conflict, ConflictKind, Need, Overlap, OverlapKind, Party, Region};
 use super::path::RepoPath;
 use super::quarantine::Quarantine;
-use super::tree::{Change, Entry, GITLINK, TreeChanges, changes, nul_list, splice};
-
-/// Whose change it is. The user comes first wherever sides are ordered.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Party {
-    /// The working tree as it is.
-    You,
-    /// A unit.
-    Unit(UnitId),
-}
+use super::tree::{Entry, TreeChanges, changes, changes_of_each, splice};
 
 /// One side of a combination.
 #[derive(Clone, Debug)]
@@ -33,97 +24,6 @@ pub struct Side {
     pub tree: String,
     /// What it changes.
     pub changes: TreeChanges,
-}
-
-/// A path that two sides change and that could be combined.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Overlap {
-    /// The path, lossy where not UTF-8.
-    pub path: String,
-    /// Who changes it.
-    pub parties: Vec<Party>,
-    /// In what way they overlap.
-    pub kind: OverlapKind,
-    /// It keeps the combination from landing until the user accepts it by its path.
-    pub blocks: bool,
-}
-
-/// How changes overlap that could be combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OverlapKind {
-    /// All make the same change.
-    Same,
-    /// Different lines of one file.
-    Content,
-    /// One changes the mode, another the content.
-    ModeAgainstContent,
-    /// One deletes or renames what another edits; git carried the edit elsewhere.
-    EditDelete,
-    /// An edit that git carried to this path across a rename.
-    EditAcrossRename,
-    /// Attributes name a merge driver of the user's, which was not run.
-    DriverNotRun,
-}
-
-impl OverlapKind {
-    fn blocks(self) -> bool {
-        !matches!(self, Self::Same | Self::Content)
-    }
-}
-
-/// A path that cannot be combined.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Conflict {
-    /// The path, lossy where not UTF-8.
-    pub path: String,
-    /// Who is at odds.
-    pub parties: Vec<Party>,
-    /// Over what.
-    pub kind: ConflictKind,
-    /// In a sentence.
-    pub why: String,
-    /// The regions of a text that clash.
-    pub regions: Vec<Region>,
-}
-
-/// Why changes cannot be combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ConflictKind {
-    /// The same lines of a text.
-    Content,
-    /// Both add it, with different content.
-    BothAdded,
-    /// One deletes what another edits.
-    EditDelete,
-    /// A file for one, a link or a submodule for another.
-    TypeChanged,
-    /// A file for one, a directory for another.
-    FileDirectory,
-    /// Attributes say that it must not be merged as text, or it is binary.
-    Unmergeable,
-    /// Renamed in different ways.
-    Rename,
-    /// A submodule: a work tree alone cannot carry its change.
-    Submodule,
-    /// Two names that the user's file system takes for one.
-    CaseClash,
-    /// Something that git does not know stands in the way.
-    InTheWay,
-    /// Written through a filter of the user's, which is not run.
-    Filter,
-}
-
-/// A clash inside a text, in the text with conflict markers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Region {
-    /// Line of the opening marker, from 1.
-    pub line: u32,
-    /// Lines of the first party.
-    pub first: u32,
-    /// Lines of the second party.
-    pub second: u32,
 }
 
 /// What came of putting sides together.
@@ -148,16 +48,25 @@ pub fn combine(
     base_tree: &str,
     units: &[(UnitId, String)],
 ) -> Result<Combination, IntegrateError> {
-    let mut sides = Vec::new();
+    combine_sides(quarantine, base_tree, &unit_sides(quarantine, base_tree, units)?)
+}
+
+/// The units as sides, sorted by their names.
+pub(super) fn unit_sides(
+    quarantine: &Quarantine,
+    base_tree: &str,
+    units: &[(UnitId, String)],
+) -> Result<Vec<Side>, IntegrateError> {
     let mut units: Vec<&(UnitId, String)> = units.iter().collect();
     units.sort();
-    for (unit, tree) in units {
-        let changes = changes(quarantine, base_tree, tree)?;
+    let each = changes_of_each(quarantine, base_tree, units.iter().map(|(_, tree)| tree.as_str()))?;
+    let mut sides = Vec::new();
+    for ((unit, tree), changes) in units.into_iter().zip(each) {
         refuse_hazards(unit, &changes)?;
         let parties = changes.keys().map(|path| (path.clone(), vec![Party::Unit(unit.clone())])).collect();
         sides.push(Side { parties, tree: tree.clone(), changes });
     }
-    combine_sides(quarantine, base_tree, &sides)
+    Ok(sides)
 }
 
 fn refuse_hazards(unit: &UnitId, changes: &TreeChanges) -> Result<(), IntegrateError> {
@@ -216,89 +125,6 @@ struct Pair<'a> {
     need: Need,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Clash {
-    Same,
-    BothDeleted,
-    Content,
-    EditDelete,
-    ModeAgainstContent,
-    BothAdded,
-    TypeChanged,
-    Submodule,
-    Unmergeable,
-    Driver,
-}
-
-/// What has to be done about a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    Nothing,
-    Merge,
-    Conflict,
-}
-
-impl Clash {
-    fn of(first: &Change, second: &Change) -> Self {
-        let (Some(a), Some(b)) = (&first.new, &second.new) else {
-            return match (&first.new, &second.new) {
-                (None, None) => Self::BothDeleted,
-                _ if is_gitlink(first) || is_gitlink(second) => Self::Submodule,
-                _ => Self::EditDelete,
-            };
-        };
-        let Some(old) = first.old.as_ref().filter(|_| a != b) else {
-            return if a == b { Self::Same } else { Self::BothAdded };
-        };
-        if is_gitlink(first) || is_gitlink(second) {
-            return Self::Submodule;
-        }
-        if a.file_type() != b.file_type() || a.file_type() != old.file_type() {
-            return Self::TypeChanged;
-        }
-        let only_mode = |new: &Entry| new.oid == old.oid;
-        if only_mode(a) != only_mode(b) { Self::ModeAgainstContent } else { Self::Content }
-    }
-
-    fn need(self) -> Need {
-        match self {
-            Self::Same => Need::Nothing,
-            // Git tells whether both renamed it, to different places.
-            Self::BothDeleted | Self::Content | Self::EditDelete | Self::ModeAgainstContent | Self::Driver => {
-                Need::Merge
-            }
-            Self::BothAdded | Self::TypeChanged | Self::Submodule | Self::Unmergeable => Need::Conflict,
-        }
-    }
-
-    fn overlap_kind(self) -> Option<OverlapKind> {
-        match self {
-            Self::Same | Self::BothDeleted => Some(OverlapKind::Same),
-            Self::Content => Some(OverlapKind::Content),
-            Self::EditDelete => Some(OverlapKind::EditDelete),
-            Self::ModeAgainstContent => Some(OverlapKind::ModeAgainstContent),
-            Self::Driver => Some(OverlapKind::DriverNotRun),
-            Self::BothAdded | Self::TypeChanged | Self::Submodule | Self::Unmergeable => None,
-        }
-    }
-
-    fn conflict_kind(self) -> ConflictKind {
-        match self {
-            Self::BothAdded => ConflictKind::BothAdded,
-            Self::TypeChanged => ConflictKind::TypeChanged,
-            Self::Submodule => ConflictKind::Submodule,
-            Self::Unmergeable => ConflictKind::Unmergeable,
-            Self::EditDelete => ConflictKind::EditDelete,
-            Self::BothDeleted => ConflictKind::Rename,
-            Self::Same | Self::Content | Self::ModeAgainstContent | Self::Driver => ConflictKind::Content,
-        }
-    }
-}
-
-fn is_gitlink(change: &Change) -> bool {
-    [&change.old, &change.new].into_iter().flatten().any(|entry| entry.mode == GITLINK)
-}
-
 impl Pair<'_> {
     fn parties(&self, sides: &[Side]) -> Vec<Party> {
         parties_of(self.path, [&sides[self.first], &sides[self.second]])
@@ -319,26 +145,6 @@ impl Pair<'_> {
 fn parties_of<'a>(path: &RepoPath, sides: impl IntoIterator<Item = &'a Side>) -> Vec<Party> {
     let all: BTreeSet<Party> = sides.into_iter().filter_map(|side| side.parties.get(path)).flatten().cloned().collect();
     all.into_iter().collect()
-}
-
-impl ConflictKind {
-    /// The kind in a sentence.
-    #[must_use]
-    pub fn sentence(self) -> &'static str {
-        match self {
-            Self::Content => "the same lines are changed in different ways",
-            Self::BothAdded => "both add it with different content",
-            Self::EditDelete => "one deletes what the other edits",
-            Self::TypeChanged => "one changes its type (file, link), the other changes it too",
-            Self::FileDirectory => "it is a file for one and a directory for the other",
-            Self::Unmergeable => "its attributes or its content forbid a merge as text",
-            Self::Rename => "it is renamed in different ways",
-            Self::Submodule => "a change of a submodule cannot be carried by the working tree alone",
-            Self::CaseClash => "the target's file system takes two names for one",
-            Self::InTheWay => "something that git does not know stands in the way",
-            Self::Filter => "a filter of yours writes this file, and no filter is run",
-        }
-    }
 }
 
 /// Every path that two sides change, by pairs of sides.
@@ -377,28 +183,6 @@ fn apply_attributes(quarantine: &Quarantine, base: &str, pairs: &mut [Pair<'_>])
     Ok(())
 }
 
-/// The value of an attribute for paths, by the `.gitattributes` of `tree` and the user's own files.
-pub(super) fn attribute<'a>(
-    quarantine: &Quarantine,
-    tree: &str,
-    name: &str,
-    paths: impl Iterator<Item = &'a RepoPath>,
-) -> Result<BTreeMap<RepoPath, String>, IntegrateError> {
-    let list = nul_list(paths);
-    if list.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let index = quarantine.scratch_file("attributes.index");
-    quarantine.bare(["read-tree", tree]).index(&index).run()?;
-    let dir = quarantine.scratch_file("empty");
-    let output =
-        quarantine.beside(&dir, ["check-attr", "--cached", "-z", "--stdin", name]).index(&index).input(list).run()?;
-    let fields: Vec<&[u8]> = output.fields().collect();
-    let value =
-        |triple: &[&[u8]]| Some((RepoPath::new(triple.first()?), String::from_utf8_lossy(triple.get(2)?).into()));
-    Ok(fields.chunks(3).filter_map(value).collect())
-}
-
 /// A name that is a file for one side and a directory for another.
 fn directory_clashes(sides: &[Side], found: &mut Combination) {
     for (at, side) in sides.iter().enumerate() {
@@ -431,16 +215,21 @@ fn merge_components(
     found: &mut Combination,
 ) -> Result<MergedSides, IntegrateError> {
     let mut all = MergedSides::default();
-    for component in components(sides.len(), pairs) {
+    let components = components(sides.len(), pairs);
+    if components.is_empty() {
+        return Ok(all);
+    }
+    let root = root_commit(quarantine, base)?;
+    for component in components {
         let mut tree = sides[component[0]].tree.clone();
         let mut clean = true;
         for &at in &component[1..] {
-            let step = merge(quarantine, base, &tree, &sides[at].tree)?;
+            let step = merge(quarantine, &root, &tree, &sides[at].tree)?;
             clean &= step.conflicts.is_empty();
             tree = step.tree;
         }
         if !clean {
-            blame_pairs(quarantine, base, sides, &component, pairs, found)?;
+            blame_pairs(quarantine, &root, sides, &component, pairs, found)?;
             continue;
         }
         let together = changes(quarantine, base, &tree)?;
@@ -469,7 +258,7 @@ fn components(count: usize, pairs: &[Pair<'_>]) -> Vec<Vec<usize>> {
 /// Names the pairs that are at odds, each merged alone: the same whatever the order of the sides.
 fn blame_pairs(
     quarantine: &Quarantine,
-    base: &str,
+    root: &str,
     sides: &[Side],
     component: &[usize],
     pairs: &[Pair<'_>],
@@ -482,11 +271,11 @@ fn blame_pairs(
         .map(|pair| (pair.first, pair.second))
         .collect();
     for (first, second) in merging {
-        let step = merge(quarantine, base, &sides[first].tree, &sides[second].tree)?;
+        let step = merge(quarantine, root, &sides[first].tree, &sides[second].tree)?;
         report(quarantine, sides, &[first, second], pairs, &step, found)?;
     }
     if found.conflicts.len() == before && !has_stuck_pair(component, pairs) {
-        blame_all(quarantine, base, sides, component, pairs, found)?;
+        blame_all(quarantine, root, sides, component, pairs, found)?;
     }
     Ok(())
 }
@@ -501,7 +290,7 @@ fn has_stuck_pair(component: &[usize], pairs: &[Pair<'_>]) -> bool {
 /// No two of them are at odds, only more together.
 fn blame_all(
     quarantine: &Quarantine,
-    base: &str,
+    root: &str,
     sides: &[Side],
     component: &[usize],
     pairs: &[Pair<'_>],
@@ -509,7 +298,7 @@ fn blame_all(
 ) -> Result<(), IntegrateError> {
     let mut tree = sides[component[0]].tree.clone();
     for (count, &at) in component.iter().enumerate().skip(1) {
-        let step = merge(quarantine, base, &tree, &sides[at].tree)?;
+        let step = merge(quarantine, root, &tree, &sides[at].tree)?;
         report(quarantine, sides, &component[..=count], pairs, &step, found)?;
         tree = step.tree;
     }

@@ -87,13 +87,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Writes the plan into `dir`. The slots must be filled already.
+    /// Writes the plan into `dir`, where [`Journal::filling`] says that the slots are filled.
     pub(super) fn create(dir: &Path, plan: Plan, durability: Durability) -> Result<Self, FileError> {
-        create_private_dir(dir)?;
         let journal = Self { dir: dir.to_owned(), plan, durability };
         let file = journal.dir.join("plan.json");
         let bytes = serde_json::to_vec(&journal.plan).map_err(|e| FileError::at("write", &file)(e.into()))?;
-        journal.sync(&journal.plan.slots)?;
+        journal.sync(&Self::filling(dir, &journal.plan))?;
         write_atomically(&file, &bytes, durability)?;
         journal.enter(Phase::Prepared)?;
         Ok(journal)
@@ -150,7 +149,13 @@ impl Journal {
         }
     }
 
-    /// The open slots, brought back from `kept` where they had to leave the work tree.
+    /// Where the slots of a new landing are filled. Those that have to stand in the work tree go there only
+    /// for the landing itself.
+    pub(super) fn filling(dir: &Path, plan: &Plan) -> PathBuf {
+        if plan.slots.starts_with(dir) { plan.slots.clone() } else { dir.join("kept") }
+    }
+
+    /// The open slots, brought into the work tree from `kept` where they have to stand there.
     pub(super) fn slots(&self) -> Result<Root, FileError> {
         let kept = self.kept();
         if !self.plan.slots.exists() && kept.exists() {
@@ -164,6 +169,10 @@ impl Journal {
     /// Takes slots that had to stand in the work tree out of it. They are kept beside the journal.
     pub(super) fn clear_work_tree(&self) -> Result<(), FileError> {
         let slots = &self.plan.slots;
+        let half = slots.with_extension("tmp");
+        if !slots.starts_with(&self.dir) && half.exists() {
+            std::fs::remove_dir_all(&half).map_err(FileError::at("remove", &half))?;
+        }
         if slots.starts_with(&self.dir) || !slots.exists() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::IntegrateError;
-use super::combine::Region;
+use super::overlap::Region;
 use super::path::RepoPath;
 use super::quarantine::Quarantine;
 use super::tree::unexpected;
@@ -18,12 +18,16 @@ pub(super) struct Merged {
     pub(super) conflicts: BTreeSet<RepoPath>,
 }
 
-/// Merges two trees over `base`.
+/// The commit of a base tree, over which [`merge`] merges.
+pub(super) fn root_commit(quarantine: &Quarantine, base: &str) -> Result<String, GitError> {
+    commit(quarantine, base, None)
+}
+
+/// Merges two trees over the tree of the commit `root`.
 ///
 /// By way of commits that nothing refers to: `merge-tree --merge-base` came only with git 2.40.
-pub(super) fn merge(quarantine: &Quarantine, base: &str, first: &str, second: &str) -> Result<Merged, GitError> {
-    let root = commit(quarantine, base, None)?;
-    let (first, second) = (commit(quarantine, first, Some(&root))?, commit(quarantine, second, Some(&root))?);
+pub(super) fn merge(quarantine: &Quarantine, root: &str, first: &str, second: &str) -> Result<Merged, GitError> {
+    let (first, second) = (commit(quarantine, first, Some(root))?, commit(quarantine, second, Some(root))?);
     let output = quarantine
         .bare(["merge-tree", "--write-tree", "-z", "--no-messages", &first, &second])
         .run_accepting(&[0, 1])?;
@@ -36,7 +40,7 @@ pub(super) fn merge(quarantine: &Quarantine, base: &str, first: &str, second: &s
         let tab = field.iter().position(|byte| *byte == b'\t').ok_or_else(|| unexpected("merge-tree", field))?;
         conflicts.insert(RepoPath::new(&field[tab + 1..]));
     }
-    if tree.len() != base.len() || is_clean != conflicts.is_empty() {
+    if tree.len() != root.len() || is_clean != conflicts.is_empty() {
         return Err(unexpected("merge-tree", &output.stdout));
     }
     Ok(Merged { tree, conflicts })

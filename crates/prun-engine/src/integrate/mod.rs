@@ -4,11 +4,16 @@
 //! files are a side of the combination; their bytes survive. [`prepare`] says what would happen and changes
 //! nothing; [`Prepared::journal`] and [`land::land`] do it.
 
+mod add_lines;
+mod attribute;
 pub mod combine;
 pub mod journal;
 pub mod land;
 mod merge;
+mod obstacle;
+pub mod overlap;
 pub mod path;
+mod plan;
 pub mod prepare;
 pub mod quarantine;
 pub mod root;
@@ -21,9 +26,10 @@ mod tests;
 
 use prun_core::ids::UnitId;
 
+pub use self::add_lines::add_lines;
 pub use self::land::LandError;
 use self::path::RepoPath;
-pub use self::prepare::{DryRun, Prepared, Request, add_lines, prepare};
+pub use self::prepare::{DryRun, Landed, Prepared, Request, prepare};
 pub use self::quarantine::Target;
 use crate::files::FileError;
 use crate::git::GitError;

@@ -1,22 +1,20 @@
 //! What would land: the units combined, put together with the working tree as it is now.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use prun_core::ids::UnitId;
 use prun_core::outcome::CheckFacts;
 use serde::Serialize;
 
-use super::combine::{Combination, Conflict, ConflictKind, Overlap, Party, Side, attribute, combine, combine_sides};
-use super::journal::{JOURNAL_VERSION, Journal, Op, OpKind, Plan, copy_entry, slot};
+use super::combine::{Combination, Side, combine_sides, unit_sides};
+use super::obstacle::{in_the_way, submodules};
+use super::overlap::{Conflict, Overlap, Party};
 use super::path::RepoPath;
 use super::quarantine::{Quarantine, Target};
-use super::root::{Root, Seen};
 use super::side::{WorkingTree, read_working_tree};
-use super::tree::{TreeChanges, changes, paths};
+use super::tree::{TreeChanges, changes};
 use super::{IntegrateError, Refusal};
-use crate::files::{Durability, FileError, create_private_dir};
 use crate::git::Git;
 
 /// What to integrate, and where.
@@ -86,10 +84,10 @@ pub struct Verified {
 pub struct Prepared {
     /// What would land.
     pub dry_run: DryRun,
-    quarantine: Quarantine,
-    target: Target,
-    working: WorkingTree,
-    landing: TreeChanges,
+    pub(super) quarantine: Quarantine,
+    pub(super) target: Target,
+    pub(super) working: WorkingTree,
+    pub(super) landing: TreeChanges,
 }
 
 /// Works out what would land. Nothing of the user's is changed.
@@ -99,13 +97,14 @@ pub struct Prepared {
 pub fn prepare(request: &Request<'_>) -> Result<Prepared, IntegrateError> {
     refuse_in_the_middle(request.target)?;
     let quarantine = Quarantine::create(request.git, request.quarantine, request.store, request.target)?;
-    let units = combine(&quarantine, request.base_tree, request.units)?;
+    let sides = unit_sides(&quarantine, request.base_tree, request.units)?;
+    let units = combine_sides(&quarantine, request.base_tree, &sides)?;
     if units.parties.is_empty() {
         return Err(Refusal::NothingToLand.into());
     }
     let asked: BTreeSet<RepoPath> = units.parties.keys().cloned().collect();
     let mut with = with_working_tree(&quarantine, request, &units, asked)?;
-    refuse_applied(&quarantine, request, &with.working)?;
+    refuse_applied(&sides, &with.mine)?;
     let mut conflicts = in_the_way(&quarantine, request.target, &with, &units)?;
     conflicts.extend(submodules(&units, &with.theirs));
     conflicts.extend(units.conflicts.iter().cloned());
@@ -120,11 +119,12 @@ pub fn prepare(request: &Request<'_>) -> Result<Prepared, IntegrateError> {
 }
 
 /// The units put together with the working tree.
-struct With {
-    working: WorkingTree,
-    combination: Combination,
-    theirs: TreeChanges,
-    landing: TreeChanges,
+pub(super) struct With {
+    pub(super) working: WorkingTree,
+    pub(super) combination: Combination,
+    mine: TreeChanges,
+    pub(super) theirs: TreeChanges,
+    pub(super) landing: TreeChanges,
 }
 
 /// Combines with the working tree, read to the byte wherever something would land. A merge across a rename
@@ -137,15 +137,15 @@ fn with_working_tree(
 ) -> Result<With, IntegrateError> {
     loop {
         let working = read_working_tree(quarantine, request.target, request.base_tree, &asked)?;
+        let mine = changes(quarantine, request.base_tree, &working.tree)?;
         let Some(tree) = &units.tree else {
             let (combination, theirs, landing) = Default::default();
-            return Ok(With { working, combination, theirs, landing });
+            return Ok(With { working, combination, mine, theirs, landing });
         };
-        let mine = changes(quarantine, request.base_tree, &working.tree)?;
         let theirs = changes(quarantine, request.base_tree, tree)?;
         let you = mine.keys().map(|path| (path.clone(), vec![Party::You])).collect();
         let sides = [
-            Side { parties: you, tree: working.tree.clone(), changes: mine },
+            Side { parties: you, tree: working.tree.clone(), changes: mine.clone() },
             Side { parties: units.parties.clone(), tree: tree.clone(), changes: theirs.clone() },
         ];
         let combination = combine_sides(quarantine, request.base_tree, &sides)?;
@@ -156,7 +156,7 @@ fn with_working_tree(
         let before = asked.len();
         asked.extend(landing.keys().cloned());
         if asked.len() == before {
-            return Ok(With { working, combination, theirs, landing });
+            return Ok(With { working, combination, mine, theirs, landing });
         }
     }
 }
@@ -180,108 +180,11 @@ fn refuse_in_the_middle(target: &Target) -> Result<(), Refusal> {
 }
 
 /// A unit whose every change is in the working tree already was applied before, whoever did it.
-fn refuse_applied(quarantine: &Quarantine, request: &Request<'_>, working: &WorkingTree) -> Result<(), IntegrateError> {
-    let mine = changes(quarantine, request.base_tree, &working.tree)?;
-    let mut applied = Vec::new();
-    for (unit, tree) in request.units {
-        let theirs = changes(quarantine, request.base_tree, tree)?;
-        if !theirs.is_empty() && theirs.iter().all(|(path, change)| mine.get(path) == Some(change)) {
-            applied.push(unit.clone());
-        }
-    }
-    applied.sort();
-    if applied.is_empty() { Ok(()) } else { Err(Refusal::AppliedBefore(applied).into()) }
-}
-
-fn submodules(units: &Combination, theirs: &TreeChanges) -> Vec<Conflict> {
-    let is_gitlink = |entry: &super::tree::Entry| entry.mode == super::tree::GITLINK;
-    let changed = theirs.iter().filter(|(_, change)| {
-        change.old.as_ref().is_some_and(is_gitlink) || change.new.as_ref().is_some_and(is_gitlink)
-    });
-    changed.map(|(path, _)| conflict(units, path, ConflictKind::Submodule, None)).collect()
-}
-
-fn conflict(units: &Combination, path: &RepoPath, kind: ConflictKind, detail: Option<String>) -> Conflict {
-    let parties = units.parties.get(path).cloned().unwrap_or_default();
-    let why = match detail {
-        None => kind.sentence().to_owned(),
-        Some(detail) => format!("{} ({detail})", kind.sentence()),
-    };
-    Conflict { path: path.to_string(), parties, kind, why, regions: Vec::new() }
-}
-
-/// What the trees cannot tell: files that git does not know, filters, names that the target takes for one.
-fn in_the_way(
-    quarantine: &Quarantine,
-    target: &Target,
-    with: &With,
-    units: &Combination,
-) -> Result<Vec<Conflict>, IntegrateError> {
-    let Some(result) = &with.combination.tree else { return Ok(Vec::new()) };
-    let root = Root::open(&target.work_tree)?;
-    let mut found = Vec::new();
-    for (path, change) in &with.landing {
-        if change.new.is_some()
-            && let Some(obstacle) = obstacle(&root, path, &with.working.seen[path], &with.landing)?
-        {
-            found.push(conflict(units, path, ConflictKind::InTheWay, Some(obstacle)));
-        }
-    }
-    let filters = attribute(quarantine, result, "filter", with.landing.keys())?;
-    for (path, filter) in filters.iter().filter(|(_, filter)| quarantine.has_filter(filter)) {
-        found.push(conflict(units, path, ConflictKind::Filter, Some(filter.clone())));
-    }
-    if quarantine.ignores_case() {
-        found.extend(case_clashes(quarantine, result, with, units)?);
-    }
-    Ok(found)
-}
-
-/// What stands in the way of a path that is to be written, in words.
-fn obstacle(
-    root: &Root,
-    path: &RepoPath,
-    seen: &Seen,
-    landing: &TreeChanges,
-) -> Result<Option<String>, IntegrateError> {
-    for dir in path.ancestors() {
-        if root.exists(&RepoPath::new(&[dir.as_bytes(), b"/.git"].concat())) {
-            return Ok(Some(format!("{dir} is a repository of its own")));
-        }
-    }
-    match seen {
-        Seen::Special => Ok(Some("a socket, a FIFO or a device".to_owned())),
-        Seen::Dir => {
-            let is_leaving = |path: &RepoPath| landing.get(path).is_some_and(|change| change.new.is_none());
-            let stays = root.files_below(path)?.into_iter().find(|path| !is_leaving(path));
-            Ok(stays.map(|path| format!("{path} in the directory of that name")))
-        }
-        Seen::Absent | Seen::File { .. } | Seen::Link { .. } => Ok(None),
-    }
-}
-
-fn case_clashes(
-    quarantine: &Quarantine,
-    result: &str,
-    with: &With,
-    units: &Combination,
-) -> Result<Vec<Conflict>, IntegrateError> {
-    let mut spellings: BTreeMap<String, BTreeSet<RepoPath>> = BTreeMap::new();
-    for path in paths(quarantine, result)? {
-        for name in path.ancestors().chain([path.clone()]) {
-            spellings.entry(name.to_string().to_lowercase()).or_default().insert(name);
-        }
-    }
-    let mut found = Vec::new();
-    for path in with.landing.iter().filter(|(_, change)| change.new.is_some()).map(|(path, _)| path) {
-        for name in path.ancestors().chain([path.clone()]) {
-            let other = spellings.get(&name.to_string().to_lowercase());
-            if let Some(other) = other.and_then(|all| all.iter().find(|other| **other != name)) {
-                found.push(conflict(units, path, ConflictKind::CaseClash, Some(other.to_string())));
-            }
-        }
-    }
-    Ok(found)
+fn refuse_applied(sides: &[Side], mine: &TreeChanges) -> Result<(), Refusal> {
+    let is_in = |side: &&Side| side.changes.iter().all(|(path, change)| mine.get(path) == Some(change));
+    let applied = sides.iter().filter(|side| !side.changes.is_empty()).filter(is_in);
+    let units: Vec<UnitId> = applied.filter_map(|side| side.parties.values().flatten().find_map(Party::unit)).collect();
+    if units.is_empty() { Ok(()) } else { Err(Refusal::AppliedBefore(units)) }
 }
 
 fn describe(
@@ -309,13 +212,9 @@ fn describe(
 }
 
 fn landed(path: &RepoPath, working: &WorkingTree, units: &Combination) -> Landed {
-    let unit = |party: &Party| match party {
-        Party::Unit(unit) => Some(unit.clone()),
-        Party::You => None,
-    };
     Landed {
         path: path.to_string(),
-        units: units.parties.get(path).into_iter().flatten().filter_map(unit).collect(),
+        units: units.parties.get(path).into_iter().flatten().filter_map(Party::unit).collect(),
         also_yours: working.own.contains(path),
         outside_sparse: working.sparse.contains(path),
     }
@@ -362,129 +261,9 @@ impl Prepared {
     pub fn stage_base(&self, base_tree: &str, dir: &Path) -> Result<(), IntegrateError> {
         super::stage::checkout(&self.quarantine, base_tree, dir)
     }
-
-    /// Writes the landing's journal in `dir`, with the bytes of the checkout at `stage`. To be called before
-    /// anything is run in `stage`.
-    ///
-    /// `name` tells the directory apart that has to stand in the work tree where `dir` is on another file system.
-    ///
-    /// # Errors
-    /// There are conflicts, or a file cannot be copied (no space). The work tree is untouched then.
-    pub fn journal(
-        &self,
-        stage: &Path,
-        dir: &Path,
-        name: &str,
-        durability: Durability,
-    ) -> Result<Journal, IntegrateError> {
-        let tree = self.dry_run.tree.clone().filter(|_| self.dry_run.ready).ok_or(Refusal::Conflicts)?;
-        let root = Root::open(&self.target.work_tree)?;
-        create_private_dir(dir)?;
-        let slots = self.slots_dir(&root, dir, name)?;
-        create_private_dir(&slots)?;
-        let plan = self.plan(&root, stage, tree, slots.clone())?;
-        let filled = fill_slots(&plan, stage, durability);
-        if filled.is_err() && !slots.starts_with(dir) {
-            // The work tree is left as it was; the error that led here is the one to tell.
-            std::fs::remove_dir_all(&slots).ok();
-        }
-        filled?;
-        Ok(Journal::create(dir, plan, durability)?)
-    }
-
-    /// Names can only be exchanged within one file system.
-    fn slots_dir(&self, root: &Root, dir: &Path, name: &str) -> Result<PathBuf, IntegrateError> {
-        let work_tree = &self.target.work_tree;
-        let same = root.device().map_err(FileError::at("read", work_tree))?
-            == Root::open(dir)?.device().map_err(FileError::at("read", dir))?;
-        Ok(if same { dir.join("slots") } else { work_tree.join(format!(".prun-landing-{name}")) })
-    }
-
-    fn plan(&self, root: &Root, stage: &Path, tree: String, slots: PathBuf) -> Result<Plan, IntegrateError> {
-        let staged = Root::open(stage)?;
-        let mut ops = Vec::new();
-        for (path, change) in &self.landing {
-            let before = self.working.seen[path].clone();
-            let after = match change.new {
-                Some(_) => keep_mode(&before, staged.see(path)?),
-                None => Seen::Absent,
-            };
-            ops.extend(op(path, before, after));
-        }
-        let (mut deletions, mut rest): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(|op| op.kind == OpKind::Delete);
-        deletions.reverse();
-        let emptied = deletions.iter().flat_map(|op| op.path.ancestors().collect::<Vec<_>>());
-        let dir_modes = emptied.filter_map(|dir| Some((root.dir_mode(&dir)?, dir))).map(|(mode, dir)| (dir, mode));
-        let dir_modes = dir_modes.collect();
-        let needed: BTreeSet<RepoPath> = rest.iter().flat_map(|op| op.path.ancestors().collect::<Vec<_>>()).collect();
-        let made = needed.into_iter().filter(|dir| root.dir_mode(dir).is_none()).collect();
-        deletions.append(&mut rest);
-        let work_tree = self.target.work_tree.clone();
-        Ok(Plan { version: JOURNAL_VERSION, work_tree, tree, slots, ops: deletions, made, dir_modes })
-    }
 }
 
 /// Whether `shown` is the tree, by its id or by at least six of its first digits.
 fn is_named(tree: &str, shown: &str) -> bool {
     shown.len() >= 6 && tree.starts_with(shown)
-}
-
-fn op(path: &RepoPath, before: Seen, after: Seen) -> Option<Op> {
-    let kind = match (&before, &after) {
-        _ if before == after => return None,
-        (Seen::Dir, Seen::Absent) => return None,
-        (_, Seen::Absent) => OpKind::Delete,
-        (Seen::Absent | Seen::Dir, _) => OpKind::Create,
-        _ => OpKind::Replace,
-    };
-    Some(Op { path: path.clone(), kind, before, after })
-}
-
-/// A file keeps the permission bits that the user gave it, unless the executable bit is what changed.
-fn keep_mode(before: &Seen, after: Seen) -> Seen {
-    match (before, after) {
-        (Seen::File { mode: old, .. }, Seen::File { sha256, mode }) if (old & 0o100) == (mode & 0o100) => {
-            Seen::File { sha256, mode: *old }
-        }
-        (_, after) => after,
-    }
-}
-
-fn fill_slots(plan: &Plan, stage: &Path, durability: Durability) -> Result<(), FileError> {
-    for (at, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.kind != OpKind::Delete) {
-        let to = plan.slots.join(slot(at).as_path());
-        copy_entry(&stage.join(op.path.as_path()), &to, durability)?;
-        if let Seen::File { mode, .. } = op.after {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-            std::fs::set_permissions(&to, mode).map_err(FileError::at("set the mode of", &to))?;
-        }
-    }
-    Ok(())
-}
-
-/// The `git add` lines after a landing: files that are the units' alone, and apart from them files that also
-/// hold work of the user's own. A line is left out where it would name nothing.
-#[must_use]
-pub fn add_lines(files: &[Landed]) -> (Option<String>, Option<String>) {
-    let line = |yours: bool| {
-        let mut line = "git add --".to_owned();
-        let mut any = false;
-        for file in files.iter().filter(|file| file.also_yours == yours) {
-            any = true;
-            // Writing to a string cannot fail.
-            write!(line, " {}", quote(&file.path)).ok();
-        }
-        any.then_some(line)
-    };
-    (line(false), line(true))
-}
-
-/// Quotes a word for sh, where it needs quotes.
-fn quote(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./+,=:@%".contains(&byte);
-    if !word.is_empty() && word.bytes().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }

@@ -47,18 +47,45 @@ pub type TreeChanges = BTreeMap<RepoPath, Change>;
 /// # Errors
 /// A tree is missing or damaged.
 pub fn changes(quarantine: &Quarantine, old: &str, new: &str) -> Result<TreeChanges, GitError> {
-    if old == new {
-        return Ok(TreeChanges::new());
+    Ok(changes_of_each(quarantine, old, [new])?.pop().unwrap_or_default())
+}
+
+/// As [`changes`] for several trees, by one process.
+///
+/// # Errors
+/// A tree is missing or damaged.
+pub fn changes_of_each<'a>(
+    quarantine: &Quarantine,
+    old: &str,
+    trees: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<TreeChanges>, GitError> {
+    let pairs: String = trees.into_iter().map(|new| format!("{old} {new}\n")).collect();
+    let args = ["diff-tree", "--stdin", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none"];
+    let output = quarantine.bare(args).input(pairs.clone()).run()?;
+    let found = parse_pairs(&output.stdout).ok_or_else(|| unexpected("diff-tree", &output.stdout))?;
+    if found.len() == pairs.lines().count() { Ok(found) } else { Err(unexpected("diff-tree", &output.stdout)) }
+}
+
+/// For each pair of trees a line with their ids, then `:<meta>\0<path>\0` for each change.
+fn parse_pairs(mut rest: &[u8]) -> Option<Vec<TreeChanges>> {
+    let mut found: Vec<TreeChanges> = Vec::new();
+    while let Some(first) = rest.first() {
+        if *first == b':' {
+            let (meta, after) = split_at(rest, 0)?;
+            let (path, after) = split_at(after, 0)?;
+            found.last_mut()?.insert(RepoPath::new(path), parse_raw(meta)?);
+            rest = after;
+        } else {
+            rest = split_at(rest, b'\n')?.1;
+            found.push(TreeChanges::new());
+        }
     }
-    let args = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--ignore-submodules=none", old, new];
-    let output = quarantine.bare(args).run()?;
-    let mut found = TreeChanges::new();
-    let mut fields = output.fields();
-    while let (Some(meta), Some(path)) = (fields.next(), fields.next()) {
-        let change = parse_raw(meta).ok_or_else(|| unexpected("diff-tree", meta))?;
-        found.insert(RepoPath::new(path), change);
-    }
-    Ok(found)
+    Some(found)
+}
+
+fn split_at(bytes: &[u8], end: u8) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|byte| *byte == end)?;
+    Some((&bytes[..at], &bytes[at + 1..]))
 }
 
 /// One `:<mode> <mode> <oid> <oid> <letter>`.

@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use crate::files::Durability;
 use crate::git::Git;
 use crate::home::sha256_hex;
-use crate::integrate::combine::{ConflictKind, OverlapKind};
 use crate::integrate::journal::Journal;
 use crate::integrate::land::{StopAfter, land};
+use crate::integrate::overlap::{ConflictKind, OverlapKind};
 use crate::integrate::{IntegrateError, LandError, Prepared, Request, Target, prepare};
 
 pub(super) struct Bench {
@@ -132,6 +132,23 @@ impl Bench {
         for (path, node) in edits {
             put(&work, path, node.as_ref());
         }
+        git(&["add", "-A", "-f"]);
+        let tree = git(&["write-tree"]);
+        std::fs::remove_dir_all(work).unwrap();
+        tree
+    }
+
+    /// The tree of exactly these files.
+    pub(super) fn tree_of(&self, files: &Files) -> String {
+        let work = self.path(&format!("work-{}", self.next()));
+        std::fs::create_dir(&work).unwrap();
+        for (path, node) in files {
+            put(&work, path, Some(node));
+        }
+        let git = |args: &[&str]| {
+            let command = self.git.command(args.iter().copied()).dir(&work).git_dir(self.store()).work_tree(&work);
+            command.config("core.bare=false").index(work.with_extension("index")).run().unwrap().text()
+        };
         git(&["add", "-A", "-f"]);
         let tree = git(&["write-tree"]);
         std::fs::remove_dir_all(work).unwrap();

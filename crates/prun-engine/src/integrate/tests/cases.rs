@@ -2,7 +2,7 @@
 
 use super::Bench;
 use super::bench::{Node, file};
-use crate::integrate::combine::{ConflictKind, OverlapKind};
+use crate::integrate::overlap::{ConflictKind, OverlapKind};
 use crate::integrate::{IntegrateError, Refusal, add_lines};
 
 const TEN: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n";

@@ -187,6 +187,8 @@ fn slots_in_the_work_tree_are_gone_at_the_end_and_undo_still_works() {
     let prepared = bench.prepare().unwrap();
     prepared.stage(&bench.path("stage")).unwrap();
     let journal = prepared.journal(&bench.path("stage"), &elsewhere.join("1"), "k3f9", Durability::Synced).unwrap();
+    assert_eq!(bench.files(), before);
+    assert!(matches!(land(&journal, StopAfter(Some(4))), Err(LandError::Interrupted)));
     assert!(bench.user().join(".prun-landing-k3f9").exists());
     land(&journal, GO).unwrap();
     assert!(!bench.user().join(".prun-landing-k3f9").exists());
