@@ -213,7 +213,9 @@ pub fn outside(owns: &[String], paths: &[String]) -> Vec<String> {
         builder.add_line(None, pattern).ok();
     }
     let owned = builder.build().unwrap_or_else(|_| Gitignore::empty());
-    let is_owned = |path: &str| owned.matched_path_or_any_parents(path.trim_start_matches('/'), false).is_ignore();
+    // The matcher panics at a path that no tree holds.
+    let is_plain = |path: &str| path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    let is_owned = |path: &str| is_plain(path) && owned.matched_path_or_any_parents(path, false).is_ignore();
     paths.iter().filter(|path| !is_owned(path)).cloned().collect()
 }
 

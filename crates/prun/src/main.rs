@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod context;
+mod demo;
 mod error;
 mod exit_code;
 mod live;

@@ -70,8 +70,10 @@ fn matcher(patterns: &[String]) -> Option<Gitignore> {
     builder.build().ok()
 }
 
+/// A path that no tree holds (absolute, or with an empty or dotted part) is nobody's; the matcher would panic.
 fn owns(patterns: &Gitignore, path: &str) -> bool {
-    patterns.matched_path_or_any_parents(path, false).is_ignore()
+    let is_plain = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    is_plain && patterns.matched_path_or_any_parents(path, false).is_ignore()
 }
 
 /// A path that units are compared by.

@@ -52,6 +52,12 @@ pub enum Kind {
 }
 
 impl Executor {
+    /// Whether its slots are only what `jobs` defaults to: it runs the unit's own command, under no account.
+    #[must_use]
+    pub fn is_unbounded(&self) -> bool {
+        self.kind == Kind::Command && self.program.is_none()
+    }
+
     /// How its workers' stdout is understood.
     #[must_use]
     pub fn stream(&self) -> StreamKind {

@@ -1,13 +1,105 @@
 //! `prun demo`: the whole walk on a small real repository, without an account.
 
-use crate::context::Context;
-use crate::error::CliResult;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use prun_engine::landing::{Desk, TrialOptions};
+use prun_engine::survey::LoadedPlan;
+
+use super::{integrate, reconcile, run};
+use crate::context::{Context, Intent};
+use crate::demo::{self, DemoExecutor};
+use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
+use crate::ui::Tone;
 
 /// Walk through a whole run on a small real repository, without an account
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// A directory of its own for the demo; a fresh temporary one by default
+    dir: Option<PathBuf>,
+    /// Who works on the units: scripts that come with the demo, or Codex
+    #[arg(long, value_name = "scripts|codex", value_parser = parse_executor, default_value = "scripts")]
+    executor: DemoExecutor,
+}
 
-pub(crate) fn run(_context: &Context, _args: &Args) -> CliResult {
+fn parse_executor(text: &str) -> Result<DemoExecutor, String> {
+    match text {
+        "scripts" => Ok(DemoExecutor::Scripts),
+        "codex" => Ok(DemoExecutor::Codex),
+        _ => Err("scripts or codex".to_owned()),
+    }
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    let dir = match &args.dir {
+        Some(dir) => context.cwd.join(dir),
+        None => tempfile::Builder::new().prefix("prun-demo-").tempdir()?.keep(),
+    };
+    let demo = demo::write(&dir, args.executor).map_err(CliError::usage)?;
+    step(context, &format!("A small program with five bugs is in {}. Its tests:", demo.repo.display()))?;
+    show(context, &demo.repo, &["./run-tests"])?;
+
+    step(context, "Six units at once: five repair a module each in a clone of their own, one reads.")?;
+    let mut loaded = LoadedPlan::read(&demo.plan, &context.cwd)?;
+    let id = run::start(context, &mut loaded, false)?;
+    let code = run::view(context, &id)?;
+    let name = id.short();
+    if code != ExitCode::Ok {
+        context.ui.say(format!("Not every unit succeeded. To go on: prun status {name} · prun explain {name}/UNIT"));
+        return Ok(code);
+    }
+
+    step(context, "May it be integrated? All changes together, tried and checked in a clean clone first:")?;
+    let open = context.find_run(Some(id.as_str()), Intent::Look)?;
+    let workshop = context.workshop(&id)?;
+    let mut desk = Desk::open(&workshop).map_err(|error| integrate::failure(context, error, &open))?;
+    let trial = desk.trial(&TrialOptions::default()).map_err(|error| integrate::failure(context, error, &open))?;
+    reconcile::show(context.ui, &trial.reconciliation, name)?;
+    integrate::show(context, &trial)?;
+    let code = integrate::verdict(&trial.dry_run);
+    if code != ExitCode::Ok {
+        return Ok(code);
+    }
+    let tree = trial.dry_run.tree.clone().unwrap_or_default();
+    integrate::land_tree(context, &mut desk, &trial, &tree, &open)?;
+
+    step(context, "In the working tree now, uncommitted (git status --short), and its tests:")?;
+    show(context, &demo.repo, &["git", "status", "--short"])?;
+    show(context, &demo.repo, &["./run-tests"])?;
+    step(context, "What to try next:")?;
+    next_steps(context, &demo.repo, &demo.plan, name)?;
     Ok(ExitCode::Ok)
+}
+
+fn next_steps(context: &Context, repo: &Path, plan: &Path, name: &str) -> CliResult<()> {
+    context.ui.line(format!("  cd {}", repo.display()))?;
+    for (command, what) in [
+        ("git diff; git commit -am 'Repair textstat'".to_owned(), "what landed is yours to review and commit"),
+        (format!("prun explain {name}/top"), "how the unit that failed once came to its end"),
+        (format!("prun result {name} --brief"), "what the workers answered"),
+        (format!("prun undo {name}"), "the landing taken back"),
+        (format!("$EDITOR {}", plan.display()), "the plan, to write your own"),
+    ] {
+        context.ui.line(format!("  {command:<44} {what}"))?;
+    }
+    Ok(())
+}
+
+/// On stdout with all the rest, so that the walk reads the same in a file.
+fn step(context: &Context, text: &str) -> CliResult<()> {
+    context.ui.line(format!("\n{}", context.ui.paint(text, Tone::Strong)))
+}
+
+/// Runs a program of the demo's repository and shows what it prints; a failing test is no failure of ours.
+fn show(context: &Context, dir: &Path, argv: &[&str]) -> CliResult<()> {
+    let output = Command::new(argv[0]).args(&argv[1..]).current_dir(dir).env("GIT_OPTIONAL_LOCKS", "0").output();
+    let output =
+        output.map_err(|error| CliError::new(ExitCode::Unexpected, format!("cannot run {}: {error}", argv[0])))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    // Of a failing test its name is enough here.
+    for line in text.lines().filter(|line| !line.starts_with(' ') || argv[0] == "git") {
+        context.ui.line(format!("  {line}"))?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use prun_core::digest::duration;
 use prun_core::outcome::CheckFacts;
 use prun_engine::executor::escape_line;
-use prun_engine::integrate::combine::Party;
+use prun_engine::integrate::overlap::Party;
 use prun_engine::integrate::{DryRun, add_lines};
 use prun_engine::landing::{Desk, LandingError, Outcome, Trial, TrialOptions};
 
@@ -70,7 +70,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     }
 }
 
-fn verdict(dry_run: &DryRun) -> ExitCode {
+/// The exit code that a dry run stands for.
+pub(crate) fn verdict(dry_run: &DryRun) -> ExitCode {
     if dry_run.verify.as_ref().is_some_and(|verify| !verify.combination.ok) {
         ExitCode::VerifyFailed
     } else if dry_run.ready {
@@ -99,7 +100,22 @@ fn land(context: &Context, desk: &mut Desk<'_>, trial: &Trial, args: &Args, run:
             return Err(CliError::new(ExitCode::NotReady, message).hint(hint));
         }
     };
-    desk.land(trial, &shown).map_err(|error| failure(context, error, run))?;
+    land_tree(context, desk, trial, &shown, run)
+}
+
+/// Lands the tree that was shown, and says what is the user's to do now.
+///
+/// # Errors
+/// It is not that tree any more, or the working tree is not as it was.
+pub(crate) fn land_tree(
+    context: &Context,
+    desk: &mut Desk<'_>,
+    trial: &Trial,
+    shown: &str,
+    run: &OpenRun,
+) -> CliResult {
+    let name = run.card.run.short();
+    desk.land(trial, shown).map_err(|error| failure(context, error, run))?;
     context.ui.line(format!("landed, uncommitted; HEAD and index untouched · undo: prun undo {name}"))?;
     let (theirs, also_yours) = add_lines(&trial.dry_run.files);
     if let Some(line) = theirs {
@@ -122,7 +138,11 @@ fn go_on(context: &Context, desk: &mut Desk<'_>, run: &OpenRun) -> CliResult {
     Ok(ExitCode::Ok)
 }
 
-fn show(context: &Context, trial: &Trial) -> CliResult<()> {
+/// Prints what would land.
+///
+/// # Errors
+/// Stdout is gone.
+pub(crate) fn show(context: &Context, trial: &Trial) -> CliResult<()> {
     let (ui, dry_run) = (context.ui, &trial.dry_run);
     for file in &dry_run.files {
         let units: Vec<&str> = file.units.iter().map(prun_core::ids::UnitId::as_str).collect();
