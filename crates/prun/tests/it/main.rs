@@ -4,3 +4,5 @@
 
 mod codex_client;
 mod dispatch;
+mod examples;
+mod tidy;
