@@ -115,6 +115,7 @@ impl Bench {
     }
 
     /// Edits the user's working tree.
+    #[expect(clippy::needless_pass_by_value, reason = "a test makes the node where it says what becomes of it")]
     pub(super) fn edit(&self, path: &str, node: Option<Node>) {
         put(self.user(), path, node.as_ref());
     }
