@@ -8,7 +8,7 @@ use prun_core::plan::{Dirty, PlanFile};
 use prun_core::time::Timestamp;
 
 use crate::driver::clock::wall_now;
-use crate::driver::workshop::StoredFingerprint;
+use crate::driver::repository::StoredFingerprint;
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::home::{Home, RunDir};
 use crate::ledger::{LedgerError, RunLock, Writer};

@@ -9,8 +9,9 @@ use prun_core::ids::{Attempt, UnitId};
 use prun_core::supervise::{Effect, Input, Observation};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
+use super::repository::workspaces;
 use super::watcher::Watched;
-use super::workshop::{base_of, workspaces};
+use super::workshop::base_of;
 use super::{Driver, Event};
 use crate::process;
 use crate::recover::{self, Found};

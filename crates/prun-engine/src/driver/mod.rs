@@ -8,6 +8,7 @@ pub mod clock;
 mod effects;
 pub use effects::own_program;
 mod pool;
+pub mod repository;
 mod watcher;
 pub mod workshop;
 

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use prun_core::event::{Mode, RetryHow, RunSetup};
 use prun_core::ids::{Attempt, ExecutorName, RunId, UnitId};
-use prun_core::outcome::{AttemptFacts, CheckFacts, Exit};
+use prun_core::outcome::AttemptFacts;
 use prun_core::plan::model::DEFAULT_FIRST_OUTPUT_MILLIS;
 use prun_core::plan::{PlanFile, UnitPlan};
 use prun_core::run::RunState;
 use prun_core::schedule::{Capacity, Resources};
 use prun_core::unit::NextAttempt;
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
 
 use crate::brief::{BriefFacts, compose, follow_up};
 use crate::executor::stream::StreamKind;
@@ -24,14 +23,11 @@ use crate::executor::{Executor, LaunchRequest, Registry, launch};
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::git::Git;
 use crate::home::{AttemptDir, Home, RunDir};
-use crate::integrate::stage;
 use crate::spec::{AttemptSpec, CheckSpec, HarvestSpec, Limits, Liveness, SPEC_VERSION};
 use crate::state_dir;
 use crate::workspace::clone::{self, ClonePlan};
-use crate::workspace::fingerprint::{Finding, Fingerprint, compare, objects_in_clones};
 use crate::workspace::mirror::{self, Mirror};
 use crate::workspace::scratch::{self, Checkout};
-use crate::workspace::source::Source;
 use crate::workspace::store::Store;
 use crate::workspace::{Base, WorkspaceError};
 
@@ -63,7 +59,7 @@ pub struct Workshop {
     /// Whether writes must survive a power cut.
     pub durability: Durability,
     registry: Registry,
-    store: Option<Store>,
+    pub(super) store: Option<Store>,
     mirror: OnceLock<Result<Mirror, String>>,
 }
 
@@ -143,10 +139,13 @@ impl Workshop {
     /// What the scheduler may use.
     #[must_use]
     pub fn resources(&self, run: &RunState) -> Resources {
-        let capacity =
-            |executor: &Executor| Capacity { slots: executor.slots, stagger_millis: executor.stagger_millis };
-        let executors = self.registry.iter().map(|executor| (executor.name.clone(), capacity(executor))).collect();
         let jobs = run.setup.as_ref().map_or(1, |setup| setup.jobs);
+        let capacity = |executor: &Executor| {
+            // The unit's own command has no account to protect: `jobs` alone bounds it.
+            let slots = if executor.is_unbounded() { executor.slots.max(jobs) } else { executor.slots };
+            Capacity { slots, stagger_millis: executor.stagger_millis }
+        };
+        let executors = self.registry.iter().map(|executor| (executor.name.clone(), capacity(executor))).collect();
         Resources { jobs, executors, last_start: BTreeMap::new() }
     }
 
@@ -313,88 +312,10 @@ impl Workshop {
     }
 
     /// The mirror, filled once a supervisor; all preparations wait for it.
-    fn mirror(&self, store: &Store, base: &Base) -> Result<&Mirror, String> {
+    pub(super) fn mirror(&self, store: &Store, base: &Base) -> Result<&Mirror, String> {
         let fill = || mirror::ensure(&self.home, store, base).map_err(|error| error.to_string());
         self.mirror.get_or_init(fill).as_ref().map_err(Clone::clone)
     }
-
-    /// What workers and what the user changed in the user's repository since the run was started.
-    #[must_use]
-    pub fn compare_repository(&self, workspaces: &[PathBuf]) -> (Vec<String>, Option<String>) {
-        let Some(store) = &self.store else { return (Vec::new(), None) };
-        match self.findings(store, workspaces) {
-            Ok(found) => {
-                let (loud, quiet): (Vec<Finding>, Vec<Finding>) = found.into_iter().partition(|finding| finding.loud);
-                let quiet: Vec<String> = quiet.into_iter().map(|finding| finding.what).collect();
-                let moved = (!quiet.is_empty()).then(|| quiet.join("; "));
-                (loud.into_iter().map(|finding| finding.what).collect(), moved)
-            }
-            // What cannot be compared cannot be vouched for.
-            Err(why) => (vec![format!("the repository could not be compared with what it was: {why}")], None),
-        }
-    }
-
-    fn findings(&self, store: &Store, workspaces: &[PathBuf]) -> Result<Vec<Finding>, String> {
-        let path = self.run_dir.fingerprint();
-        let text = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        let before: StoredFingerprint =
-            serde_json::from_slice(&text).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        let source = Source::open(&self.git, &before.top).map_err(|error| error.to_string())?;
-        let after = Fingerprint::take(&source, store, &before.ignore).map_err(|error| error.to_string())?;
-        let tips = after.new_tips(&before.fingerprint);
-        let from_clones = objects_in_clones(store, workspaces, &tips).map_err(|error| error.to_string())?;
-        Ok(compare(&before.fingerprint, &after, &from_clones))
-    }
-
-    /// Runs the run's check on a clean checkout of the base: what a red combination is compared with.
-    #[must_use]
-    pub fn verify_base(&self, base: Option<Base>) -> (String, CheckFacts) {
-        let tree = base.as_ref().map(|base| base.tree.clone()).unwrap_or_default();
-        let dir = self.run_dir.root().join("base-check");
-        let log = self.run_dir.root().join("base-check.log");
-        let run = || -> Result<CheckFacts, String> {
-            let store = self.store.as_ref().ok_or("the run has no repository")?;
-            let base = base.ok_or("the run has no base")?;
-            let argv = self.plan.verify.as_ref().ok_or("the plan has no check")?.argv();
-            let mirror = self.mirror(store, &base)?;
-            if dir.exists() {
-                // A supervisor before did not get to its end.
-                std::fs::remove_dir_all(&dir).map_err(|error| format!("cannot remove {}: {error}", dir.display()))?;
-            }
-            let trusted_index = self.run_dir.root().join("base-check.index");
-            let plan = ClonePlan { store, mirror, base: &base, dir: &dir, trusted_index: &trusted_index };
-            clone::prepare(&plan).map_err(|error| error.to_string())?;
-            if let Some(setup) = &self.plan.setup {
-                let facts =
-                    stage::run_check(&setup.argv(), &dir, CHECK_LIMIT, &log).map_err(|error| error.to_string())?;
-                if !facts.ok {
-                    return Ok(facts);
-                }
-            }
-            stage::run_check(&argv, &dir, CHECK_LIMIT, &log).map_err(|error| error.to_string())
-        };
-        let check = run().unwrap_or_else(|error| CheckFacts {
-            ok: false,
-            exit: Exit::NotStarted { code: 126, error },
-            timed_out: false,
-            millis: 0,
-            log: log.to_string_lossy().into_owned(),
-        });
-        // Only the log is of any further use; a rest is removed with the run.
-        let _ = std::fs::remove_dir_all(&dir);
-        (tree, check)
-    }
-}
-
-/// The user's repository as it was when a run was started.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct StoredFingerprint {
-    /// Its top level.
-    pub top: PathBuf,
-    /// Paths that never count as uncommitted work: the plan, its prompts, prun's home.
-    pub ignore: Vec<PathBuf>,
-    /// What it looked like.
-    pub fingerprint: Fingerprint,
 }
 
 /// The base that a run was started with.
@@ -470,11 +391,4 @@ fn unseen(setup: &RunSetup) -> Vec<String> {
         unseen.push(format!("{} uncommitted files of the user's working tree", setup.unseen));
     }
     unseen
-}
-
-/// Where units worked, for telling a worker's traces in the user's repository from the user's own.
-pub(super) fn workspaces(run: &RunState, run_dir: &RunDir) -> Vec<PathBuf> {
-    let attempts = run.units.iter().flat_map(|unit| &unit.attempts);
-    let dirs = attempts.map(|record| run_dir.attempt(&record.dir));
-    dirs.flat_map(|dir| [dir.clone_dir(), dir.scratch().join(scratch::CHECKOUT)]).filter(|dir| dir.is_dir()).collect()
 }

@@ -39,6 +39,7 @@ pub(super) struct Fixture {
 /// One prepared clone.
 pub(super) struct Prepared {
     pub(super) store: Store,
+    pub(super) base: Base,
     pub(super) clone: PathBuf,
     pub(super) spec: HarvestSpec,
 }
@@ -118,13 +119,14 @@ impl Fixture {
         fs::create_dir(&run).unwrap();
         let store = Store::create(&run.join("store.git"), source).unwrap();
         let base = source.resolve("HEAD").unwrap();
-        self.clone_of(store, &base, &run)
+        self.clone_of(store, base, &run)
     }
 
-    pub(super) fn clone_of(&self, store: Store, base: &Base, run: &Path) -> Prepared {
-        let mirror = mirror::ensure(&self.home(), &store, base).unwrap();
+    pub(super) fn clone_of(&self, store: Store, base: Base, run: &Path) -> Prepared {
+        let mirror = mirror::ensure(&self.home(), &store, &base).unwrap();
         let (clone, trusted_index) = (run.join("clone"), run.join("trusted.index"));
-        let plan = ClonePlan { store: &store, mirror: &mirror, base, dir: &clone, trusted_index: &trusted_index };
+        let plan =
+            ClonePlan { store: &store, mirror: &mirror, base: &base, dir: &clone, trusted_index: &trusted_index };
         prepare(&plan).unwrap();
         let spec = HarvestSpec {
             work_tree: clone.clone(),
@@ -134,7 +136,7 @@ impl Fixture {
             base: base.commit.clone(),
             exclude: Vec::new(),
         };
-        Prepared { store, clone, spec }
+        Prepared { store, base, clone, spec }
     }
 }
 

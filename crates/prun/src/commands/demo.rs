@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use prun_engine::git::Git;
 use prun_engine::landing::{Desk, TrialOptions};
 use prun_engine::survey::LoadedPlan;
 
@@ -38,7 +39,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     };
     let demo = demo::write(&dir, args.executor).map_err(CliError::usage)?;
     step(context, &format!("A small program with five bugs is in {}. Its tests:", demo.repo.display()))?;
-    show(context, &demo.repo, &["./run-tests"])?;
+    run_tests(context, &demo.repo)?;
 
     step(context, "Six units at once: five repair a module each in a clone of their own, one reads.")?;
     let mut loaded = LoadedPlan::read(&demo.plan, &context.cwd)?;
@@ -65,8 +66,11 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     integrate::land_tree(context, &mut desk, &trial, &tree, &open)?;
 
     step(context, "In the working tree now, uncommitted (git status --short), and its tests:")?;
-    show(context, &demo.repo, &["git", "status", "--short"])?;
-    show(context, &demo.repo, &["./run-tests"])?;
+    let git = Git::from_env();
+    for line in git.command(["status", "--short"]).dir(&demo.repo).run()?.text().lines() {
+        context.ui.line(format!("  {line}"))?;
+    }
+    run_tests(context, &demo.repo)?;
     step(context, "What to try next:")?;
     next_steps(context, &demo.repo, &demo.plan, name)?;
     Ok(ExitCode::Ok)
@@ -91,14 +95,15 @@ fn step(context: &Context, text: &str) -> CliResult<()> {
     context.ui.line(format!("\n{}", context.ui.paint(text, Tone::Strong)))
 }
 
-/// Runs a program of the demo's repository and shows what it prints; a failing test is no failure of ours.
-fn show(context: &Context, dir: &Path, argv: &[&str]) -> CliResult<()> {
-    let output = Command::new(argv[0]).args(&argv[1..]).current_dir(dir).env("GIT_OPTIONAL_LOCKS", "0").output();
-    let output =
-        output.map_err(|error| CliError::new(ExitCode::Unexpected, format!("cannot run {}: {error}", argv[0])))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    // Of a failing test its name is enough here.
-    for line in text.lines().filter(|line| !line.starts_with(' ') || argv[0] == "git") {
+/// Runs the repository's own tests and shows each one's verdict; a failing test is no failure of ours.
+fn run_tests(context: &Context, repo: &Path) -> CliResult<()> {
+    let output = Command::new("./run-tests").current_dir(repo).output();
+    let output = output.map_err(|error| {
+        CliError::new(ExitCode::Unexpected, format!("cannot run the tests in {}: {error}", repo.display()))
+    })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let is_verdict = |line: &str| ["ok ", "FAIL "].iter().any(|word| line.starts_with(word));
+    for line in text.lines().filter(|line| is_verdict(line)) {
         context.ui.line(format!("  {line}"))?;
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! `prun __supervise RUN`: a run's supervisor, in a session of its own. Started by prun itself.
 
 use std::fs::File;
-use std::io::Write;
 
 use prun_core::ids::RunId;
 use prun_engine::contain;
@@ -26,14 +25,14 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     // Fails only for a group's leader, who then has a terminal that can end us.
     let _ = rustix::process::setsid();
     contain::keep_descriptors_private();
-    drive(context.workshop(&args.run)?, args.resume, say_ready)?;
+    drive(context.workshop(&args.run)?, args.resume, || say_ready(context))?;
     Ok(ExitCode::Ok)
 }
 
 /// Tells whoever started us, and lets go of their pipe: they must not wait for our end.
-fn say_ready() {
-    let mut stdout = std::io::stdout();
-    let _ = writeln!(stdout, "{READY}").and_then(|()| stdout.flush());
+fn say_ready(context: &Context) {
+    // Whoever does not listen any more finds the run by its id.
+    let _ = context.ui.line(READY);
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(null);
     }

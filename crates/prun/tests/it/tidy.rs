@@ -30,13 +30,17 @@ const STARTERS: &[(&str, &str)] = &[
     ("crates/prun-engine/src/dispatcher/spawn.rs", "workers and their checks"),
     ("crates/prun-engine/src/driver/effects.rs", "dispatchers"),
     ("crates/prun-engine/src/integrate/stage.rs", "the check of a combination"),
+    ("crates/prun/src/supervisor.rs", "supervisors"),
+    ("crates/prun/src/commands/demo.rs", "the demo repository's own tests"),
 ];
 
 /// Who may write to stdout or stderr, and why.
 const PRINTERS: &[(&str, &str)] = &[
     ("crates/prun/src/ui.rs", "everything that people and scripts read"),
     ("crates/prun/src/commands/dispatch_task.rs", "the contract's own words, before anything is set up"),
-    ("crates/prun-engine/src/dispatcher/mod.rs", "the contract's STATE-DIR line and the last lines of a worker"),
+    ("crates/prun-engine/src/dispatcher/attempt.rs", "the contract's STATE-DIR line and the last lines of a worker"),
+    ("crates/prun-engine/src/dispatcher/mod.rs", "a dispatcher's own words, into its log"),
+    ("crates/prun/src/cli.rs", "asks clap where a usage error goes"),
 ];
 
 /// Files that are longer than they should be, and why they stay in one piece.

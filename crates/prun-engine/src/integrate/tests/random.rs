@@ -255,7 +255,7 @@ fn integrate(seed: u64) -> bool {
     let journal = bench.journal_of(&prepared);
     let stop = StopAfter(Some(usize::try_from(seed).unwrap() % 12));
     match land(&journal, stop) {
-        Err(LandError::Interrupted) if seed % 2 == 0 => {
+        Err(LandError::Interrupted) if seed.is_multiple_of(2) => {
             resume(&journal, StopAfter(None)).unwrap();
             land_again_where_nothing_began(&journal);
         }
