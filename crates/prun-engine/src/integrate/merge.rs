@@ -69,7 +69,8 @@ pub(super) fn regions(quarantine: &Quarantine, tree: &str, path: &RepoPath) -> R
     Ok(find_regions(&output.stdout))
 }
 
-fn find_regions(text: &[u8]) -> Vec<Region> {
+/// The regions between conflict markers in a text.
+pub(super) fn find_regions(text: &[u8]) -> Vec<Region> {
     let mut found = Vec::new();
     let mut open: Option<(Region, bool)> = None;
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! It never commits and never touches HEAD, refs or the index. The user's edits, commits and untracked
 //! files are a side of the combination; their bytes survive. [`prepare`] says what would happen and changes
-//! nothing; [`Prepared::journal`] and [`land::land`] do it.
+//! nothing; [`Prepared::verify`] checks the combination; [`integrate`] does it all in the right order.
 
 mod add_lines;
 mod attribute;
@@ -16,10 +16,12 @@ pub mod path;
 mod plan;
 pub mod prepare;
 pub mod quarantine;
+pub mod resolve;
 pub mod root;
 pub mod side;
 pub mod stage;
 pub mod tree;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -29,8 +31,9 @@ use prun_core::ids::UnitId;
 pub use self::add_lines::add_lines;
 pub use self::land::LandError;
 use self::path::RepoPath;
-pub use self::prepare::{DryRun, Landed, Prepared, Request, prepare};
+pub use self::prepare::{DryRun, Landed, Prepared, Request, Verified, prepare};
 pub use self::quarantine::Target;
+pub use self::verify::{Check, Ended, Places, integrate};
 use crate::files::FileError;
 use crate::git::GitError;
 
@@ -56,6 +59,9 @@ pub enum IntegrateError {
         /// The path.
         path: RepoPath,
     },
+    /// The landing did not come to its end.
+    #[error(transparent)]
+    Land(#[from] LandError),
     /// Git failed.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -87,6 +93,9 @@ pub enum Refusal {
         /// The tree that it would be now.
         now: String,
     },
+    /// Conflict markers are left in a merge workspace.
+    #[error("conflict markers are left in {}", .0.join(", "))]
+    Unresolved(Vec<String>),
     /// There are conflicts, or overlaps that nobody accepted.
     #[error("there are conflicts or overlaps that were not accepted")]
     Conflicts,

@@ -245,22 +245,6 @@ impl Prepared {
             _ => Err(Refusal::Conflicts),
         }
     }
-
-    /// Checks the combination out at `dir`, as a clean clone.
-    ///
-    /// # Errors
-    /// There are conflicts, or git fails.
-    pub fn stage(&self, dir: &Path) -> Result<(), IntegrateError> {
-        super::stage::checkout(&self.quarantine, self.dry_run.tree.as_ref().ok_or(Refusal::Conflicts)?, dir)
-    }
-
-    /// Checks the base out at `dir`, to see what the check says there.
-    ///
-    /// # Errors
-    /// Git fails.
-    pub fn stage_base(&self, base_tree: &str, dir: &Path) -> Result<(), IntegrateError> {
-        super::stage::checkout(&self.quarantine, base_tree, dir)
-    }
 }
 
 /// Whether `shown` is the tree, by its id or by at least six of its first digits.

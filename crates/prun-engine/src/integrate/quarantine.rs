@@ -73,9 +73,7 @@ impl Quarantine {
     /// A directory cannot be made, or git fails.
     pub fn create(git: &Git, root: &Path, store: &Path, target: &Target) -> Result<Self, IntegrateError> {
         create_private_dir(root)?;
-        let settings = Settings::of_user(git, &target.git_dir)?;
-        let sources = [store.join("objects"), target.common_dir.join("objects")];
-        let quarantine = Self { git: git.clone(), root: root.to_owned(), settings, sources };
+        let quarantine = Self::open(git, root, store, target)?;
         create_private_dir(&quarantine.empty())?;
         let format = git.command(["rev-parse", "--show-object-format"]).git_dir(&target.git_dir).run()?.text();
         for dir in [quarantine.bare_dir(), quarantine.settings_dir()] {
@@ -84,6 +82,16 @@ impl Quarantine {
         write_alternates(&quarantine.bare_dir(), &quarantine.sources)?;
         copy_if_there(&target.common_dir.join("info/attributes"), &quarantine.settings_dir().join("info/attributes"))?;
         Ok(quarantine)
+    }
+
+    /// Uses the one that was made in `root` earlier.
+    ///
+    /// # Errors
+    /// The user's settings cannot be read.
+    pub fn open(git: &Git, root: &Path, store: &Path, target: &Target) -> Result<Self, IntegrateError> {
+        let settings = Settings::of_user(git, &target.git_dir)?;
+        let sources = [store.join("objects"), target.common_dir.join("objects")];
+        Ok(Self { git: git.clone(), root: root.to_owned(), settings, sources })
     }
 
     /// A standalone repository at `dir` with the same objects and settings and no remote: a clean clone.
@@ -167,7 +175,15 @@ impl Quarantine {
         &self.git
     }
 
-    fn bare_dir(&self) -> PathBuf {
+    /// Its directory, for [`Quarantine::open`].
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The bare repository. It can be the store of a later combination.
+    #[must_use]
+    pub fn bare_dir(&self) -> PathBuf {
         self.root.join("bare.git")
     }
 

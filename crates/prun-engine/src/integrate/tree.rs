@@ -115,6 +115,35 @@ pub fn paths(quarantine: &Quarantine, tree: &str) -> Result<BTreeSet<RepoPath>, 
     Ok(output.fields().map(RepoPath::new).collect())
 }
 
+/// What a tree holds at the paths that `wanted` picks.
+///
+/// # Errors
+/// The tree is missing or damaged.
+pub fn entries(
+    quarantine: &Quarantine,
+    tree: &str,
+    wanted: impl Fn(&RepoPath) -> bool,
+) -> Result<BTreeMap<RepoPath, Entry>, GitError> {
+    let output = quarantine.bare(["ls-tree", "-r", "-z", "--full-tree", tree]).run()?;
+    let mut found = BTreeMap::new();
+    for field in output.fields() {
+        let (meta, path) = split_at(field, b'\t').ok_or_else(|| unexpected("ls-tree", field))?;
+        let path = RepoPath::new(path);
+        if wanted(&path) {
+            let entry = parse_listed(meta).ok_or_else(|| unexpected("ls-tree", field))?;
+            found.insert(path, entry);
+        }
+    }
+    Ok(found)
+}
+
+/// One `<mode> <type> <oid>`.
+fn parse_listed(meta: &[u8]) -> Option<Entry> {
+    let mut words = std::str::from_utf8(meta).ok()?.split(' ');
+    let mode = u32::from_str_radix(words.next()?, 8).ok()?;
+    Some(Entry { mode, oid: words.nth(1)?.to_owned() })
+}
+
 /// The tree that `changes` make of `base`, by index operations alone: nothing is merged.
 ///
 /// # Errors

@@ -20,6 +20,7 @@ pub(super) struct Bench {
     pub(super) git: Git,
     pub(super) target: Target,
     pub(super) base_tree: String,
+    pub(super) store: PathBuf,
     pub(super) units: Vec<(prun_core::ids::UnitId, String)>,
     pub(super) accepted: BTreeSet<String>,
     count: Cell<u32>,
@@ -94,7 +95,7 @@ impl Bench {
         std::fs::write(store.join("objects/info/alternates"), line).unwrap();
         let base_tree = git.command(["rev-parse", "HEAD^{tree}"]).dir(&user).run().unwrap().text();
         let (units, accepted, count) = (Vec::new(), BTreeSet::new(), Cell::new(0));
-        Self { dir, git, target, base_tree, units, accepted, count }
+        Self { dir, git, target, base_tree, store, units, accepted, count }
     }
 
     pub(super) fn user(&self) -> &Path {
@@ -106,7 +107,7 @@ impl Bench {
     }
 
     pub(super) fn store(&self) -> PathBuf {
-        self.path("store.git")
+        self.store.clone()
     }
 
     /// Runs git in the user's repository.
@@ -115,7 +116,7 @@ impl Bench {
     }
 
     /// Edits the user's working tree.
-    #[expect(clippy::needless_pass_by_value, reason = "a test makes the node where it says what becomes of it")]
+    #[expect(clippy::needless_pass_by_value, reason = "the calls read better")]
     pub(super) fn edit(&self, path: &str, node: Option<Node>) {
         put(self.user(), path, node.as_ref());
     }
@@ -187,11 +188,25 @@ impl Bench {
     }
 
     pub(super) fn journal_of(&self, prepared: &Prepared) -> Journal {
-        let number = self.next();
-        let stage = self.path(&format!("stage-{number}"));
-        prepared.stage(&stage).unwrap();
-        let dir = self.path(&format!("landing-{number}"));
-        prepared.journal(&stage, &dir, "test", Durability::Cached).unwrap()
+        let stage = self.path(&format!("stage-{}", self.next()));
+        prepared.stage_landing(&stage).unwrap();
+        self.journal_from(prepared, &stage)
+    }
+
+    /// Another journal of the same combination.
+    pub(super) fn journal_from(&self, prepared: &Prepared, stage: &Path) -> Journal {
+        let dir = self.path(&format!("landing-{}", self.next()));
+        prepared.journal(stage, &dir, "test", Durability::Cached).unwrap()
+    }
+
+    /// Makes the working tree hold exactly these files.
+    pub(super) fn restore(&self, files: &Files) {
+        for path in self.files().keys().filter(|path| !path.ends_with('/')) {
+            put(self.user(), path, None);
+        }
+        for (path, node) in files {
+            put(self.user(), path, Some(node));
+        }
     }
 
     pub(super) fn land(&self) -> Result<Journal, LandError> {

@@ -171,6 +171,41 @@ fn a_sparse_checkout_is_no_deletion() {
 }
 
 #[test]
+fn indexes_of_every_make_are_read_and_left_alone() {
+    for make in [&["update-index", "--split-index"][..], &["sparse-checkout", "set", "--cone", "--sparse-index", "a"]] {
+        let mut bench = Bench::new(&[("a/f", file(TEN)), ("b/f", file(TEN)), ("b/c/g", file("g\n"))]);
+        bench.user_git(make);
+        bench.edit("a/f", ten(1, "mine"));
+        bench.unit("u", &[("a/f", ten(9, "x")), ("b/f", ten(3, "x"))]);
+        let git = bench.git_hash();
+        bench.land().unwrap();
+        assert_eq!(bench.git_hash(), git, "{make:?}");
+        assert_eq!(bench.read("a/f"), file("mine\n2\n3\n4\n5\n6\n7\n8\nx\n10\n"));
+        assert_eq!(bench.read("b/f"), ten(3, "x"));
+    }
+}
+
+#[test]
+fn a_repository_without_an_index_or_with_a_nested_one_is_handled() {
+    let mut bench = Bench::new(&[("f", file(TEN))]);
+    bench.unit("u", &[("f", ten(9, "x")), ("nested/n", file("n\n"))]);
+    std::fs::remove_file(&bench.target.index_file).unwrap();
+    bench.edit("f", ten(1, "mine"));
+    assert_eq!(bench.prepare().unwrap().dry_run.files.len(), 2);
+    std::fs::create_dir(bench.user().join("nested")).unwrap();
+    bench.git.command(["init", "-q"]).arg(bench.user().join("nested")).run().unwrap();
+    assert_eq!(bench.conflicts(), [("nested/n".to_owned(), ConflictKind::InTheWay)]);
+}
+
+#[test]
+fn what_stands_in_the_way_and_is_no_file_is_a_conflict() {
+    let mut bench = Bench::new(&[("f", file(TEN))]);
+    bench.unit("u", &[("pipe", file("p\n"))]);
+    rustix::fs::mkfifoat(rustix::fs::CWD, bench.user().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    assert_eq!(bench.conflicts(), [("pipe".to_owned(), ConflictKind::InTheWay)]);
+}
+
+#[test]
 fn edits_behind_index_flags_are_seen() {
     for flag in ["--skip-worktree", "--assume-unchanged"] {
         let mut bench = Bench::new(&[("cfg", file(TEN)), ("other", file("o"))]);

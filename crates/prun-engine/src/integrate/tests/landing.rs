@@ -1,11 +1,15 @@
 //! Landing while others write, and landings that are cut off.
 
+use std::path::PathBuf;
+
+use prun_core::outcome::Exit;
+
 use super::Bench;
-use super::bench::{Node, file, put};
+use super::bench::{Files, Node, file, put};
 use crate::files::Durability;
-use crate::integrate::LandError;
 use crate::integrate::journal::{Journal, OpKind, Phase};
 use crate::integrate::land::{StopAfter, land, resume, undo};
+use crate::integrate::{Check, Ended, LandError, Places, Prepared, integrate};
 
 const GO: StopAfter = StopAfter(None);
 
@@ -54,107 +58,147 @@ fn a_landing_can_be_taken_back_to_the_byte() {
     assert!(matches!(undo(&journal, GO), Err(LandError::NotLanded)));
 }
 
-#[test]
-fn a_landing_cut_off_anywhere_is_finished_or_undone() {
-    for finish in [true, false] {
-        for stop in 0.. {
-            let bench = busy();
-            let (before, git) = (bench.files(), bench.git_hash());
-            let journal = bench.journal();
-            let dir = journal.dir().to_owned();
-            let is_over = match land(&journal, StopAfter(Some(stop))) {
-                Err(LandError::Interrupted) => false,
-                other => other.map(|()| true).unwrap(),
-            };
-            let journal = Journal::open(&dir, Durability::Cached).unwrap();
-            let began = journal.phase().unwrap() != Phase::Prepared;
-            if finish {
-                let phase = resume(&journal, GO).unwrap();
-                assert_eq!(phase, if began { Phase::Landed } else { Phase::Prepared });
-                assert_eq!(bench.read("edit"), file(if began { "new\n" } else { "old\n" }));
-                assert_eq!(bench.read("fresh/deep/z").is_some(), began);
-            } else if began {
-                undo(&journal, GO).unwrap();
-                assert_eq!(bench.files(), before, "stopped after {stop} steps");
-            } else {
-                assert_eq!(bench.files(), before);
-            }
-            assert_eq!(bench.git_hash(), git);
-            if is_over {
-                assert!(stop > 12, "only {stop} steps");
-                break;
-            }
-        }
+/// A combination of every kind of operation, checked out, to be landed again and again.
+struct Ready {
+    bench: Bench,
+    prepared: Prepared,
+    stage: PathBuf,
+    before: Files,
+    after: Files,
+    git: String,
+}
+
+fn ready() -> Ready {
+    let bench = busy();
+    let (before, git) = (bench.files(), bench.git_hash());
+    let prepared = bench.prepare().unwrap();
+    let stage = bench.path("stage");
+    prepared.stage(&stage).unwrap();
+    let journal = bench.journal_from(&prepared, &stage);
+    land(&journal, GO).unwrap();
+    let after = bench.files();
+    bench.restore(&before);
+    Ready { bench, prepared, stage, before, after, git }
+}
+
+impl Ready {
+    fn journal(&self) -> Journal {
+        self.bench.journal_from(&self.prepared, &self.stage)
+    }
+
+    /// Cuts a landing off after `stop` steps; tells whether it was over by then.
+    fn cut_off(&self, stop: usize) -> (Journal, bool) {
+        self.bench.restore(&self.before);
+        let journal = self.journal();
+        let is_over = match land(&journal, StopAfter(Some(stop))) {
+            Err(LandError::Interrupted) => false,
+            other => other.map(|()| true).unwrap(),
+        };
+        (Journal::open(journal.dir(), Durability::Cached).unwrap(), is_over)
     }
 }
 
 #[test]
-fn an_undo_cut_off_anywhere_is_finished() {
+fn a_landing_cut_off_anywhere_is_finished() {
+    let ready = ready();
     for stop in 0.. {
-        let bench = busy();
-        let before = bench.files();
-        let journal = bench.land().unwrap();
+        let (journal, is_over) = ready.cut_off(stop);
+        let began = journal.phase().unwrap() != Phase::Prepared;
+        let phase = resume(&journal, GO).unwrap();
+        assert_eq!(phase, if began { Phase::Landed } else { Phase::Prepared });
+        assert_eq!(&ready.bench.files(), if began { &ready.after } else { &ready.before }, "after {stop} steps");
+        if is_over {
+            assert!(stop > 12, "only {stop} steps");
+            break;
+        }
+    }
+    assert_eq!(ready.bench.git_hash(), ready.git);
+}
+
+#[test]
+fn a_landing_cut_off_anywhere_is_undone() {
+    let ready = ready();
+    for stop in 0.. {
+        let (journal, is_over) = ready.cut_off(stop);
+        let began = journal.phase().unwrap() != Phase::Prepared;
+        assert_eq!(undo(&journal, GO).is_ok(), began);
+        assert_eq!(ready.bench.files(), ready.before, "after {stop} steps");
+        if is_over {
+            break;
+        }
+    }
+    assert_eq!(ready.bench.git_hash(), ready.git);
+}
+
+#[test]
+fn an_undo_cut_off_anywhere_is_finished() {
+    let ready = ready();
+    for stop in 0.. {
+        ready.bench.restore(&ready.before);
+        let journal = ready.journal();
+        land(&journal, GO).unwrap();
         let is_over = undo(&journal, StopAfter(Some(stop))).is_ok();
-        if journal.phase().unwrap() == Phase::Undoing {
-            assert_eq!(resume(&journal, GO).unwrap(), Phase::Undone);
+        match journal.phase().unwrap() {
+            Phase::Undoing => assert_eq!(resume(&journal, GO).unwrap(), Phase::Undone),
+            Phase::Landed => undo(&journal, GO).unwrap(),
+            phase => assert_eq!(phase, Phase::Undone),
         }
-        if journal.phase().unwrap() == Phase::Undone {
-            assert_eq!(bench.files(), before, "stopped after {stop} steps");
-        }
+        assert_eq!(ready.bench.files(), ready.before, "after {stop} steps");
         if is_over {
             break;
         }
     }
 }
 
-/// Lands after `disturb` changed the user's tree behind the journal's back; tells the path of the conflict.
-fn disturbed(disturb: impl Fn(&Bench)) -> String {
-    let bench = busy();
-    let journal = bench.journal();
-    disturb(&bench);
-    let (before, git) = (bench.files(), bench.git_hash());
-    let error = land(&journal, GO).unwrap_err();
-    assert_eq!(bench.files(), before);
-    assert_eq!(bench.git_hash(), git);
-    assert_eq!(journal.phase().unwrap(), Phase::Undone);
-    match error {
-        LandError::Conflict { path, .. } => path.to_string(),
-        other => panic!("{other}"),
-    }
-}
+type Disturbance = fn(&Bench);
 
 #[test]
 fn an_edit_between_the_dry_run_and_the_landing_survives() {
-    assert_eq!(disturbed(|bench| bench.edit("edit", file("edited\n"))), "edit");
-    assert_eq!(disturbed(|bench| bench.edit("edit", None)), "edit");
-    assert_eq!(disturbed(|bench| bench.edit("edit", Some(Node::Link("x".into())))), "edit");
-    assert_eq!(disturbed(|bench| bench.edit("edit/now", file("a directory"))), "edit");
-    assert_eq!(disturbed(|bench| bench.edit("mode", Some(Node::Exec(b"m\n".to_vec())))), "mode");
-    assert_eq!(disturbed(|bench| bench.edit("gone/b", file("edited\n"))), "gone/b");
-    assert_eq!(disturbed(|bench| bench.edit("gone/b", None)), "gone/b");
-    assert_eq!(disturbed(|bench| bench.edit("fresh/deep/z", file("mine\n"))), "fresh/deep/z");
-    assert_eq!(disturbed(|bench| bench.edit("fresh", file("a file\n"))), "fresh/deep/z");
-    assert_eq!(disturbed(|bench| bench.edit("fresh", Some(Node::Link("/tmp".into())))), "fresh/deep/z");
-    assert_eq!(disturbed(|bench| bench.edit("dir/mine", file("untracked\n"))), "dir/mine");
+    let disturbances: &[(&str, Disturbance)] = &[
+        ("edit", |bench| bench.edit("edit", file("edited\n"))),
+        ("edit", |bench| bench.edit("edit", None)),
+        ("edit", |bench| bench.edit("edit", Some(Node::Link("x".into())))),
+        ("edit", |bench| bench.edit("edit/now", file("a directory"))),
+        ("mode", |bench| bench.edit("mode", Some(Node::Exec(b"m\n".to_vec())))),
+        ("gone/b", |bench| bench.edit("gone/b", file("edited\n"))),
+        ("gone/b", |bench| bench.edit("gone/b", None)),
+        ("fresh/deep/z", |bench| bench.edit("fresh/deep/z", file("mine\n"))),
+        ("fresh/deep/z", |bench| bench.edit("fresh", file("a file\n"))),
+        ("fresh/deep/z", |bench| bench.edit("fresh", Some(Node::Link("/tmp".into())))),
+        ("dir/mine", |bench| bench.edit("dir/mine", file("untracked\n"))),
+    ];
+    let ready = ready();
+    for (expected, disturb) in disturbances {
+        ready.bench.restore(&ready.before);
+        let journal = ready.journal();
+        disturb(&ready.bench);
+        let before = ready.bench.files();
+        match land(&journal, GO).unwrap_err() {
+            LandError::Conflict { path, .. } => assert_eq!(path.to_string(), *expected),
+            other => panic!("{other}"),
+        }
+        assert_eq!(ready.bench.files(), before, "{expected}");
+        assert_eq!(journal.phase().unwrap(), Phase::Undone);
+    }
+    assert_eq!(ready.bench.git_hash(), ready.git);
 }
 
 #[test]
 fn a_late_write_into_a_file_that_came_out_is_put_back() {
-    let bench = busy();
-    let journal = bench.journal();
-    let mut open = std::fs::File::options().append(true).open(bench.user().join("edit")).unwrap();
-    // Every step but the last ones, then the editor writes into the file that it still holds.
-    let steps = (0..).find(|stop| {
-        let bench = busy();
-        land(&bench.journal(), StopAfter(Some(*stop))).is_ok()
-    });
-    assert!(matches!(land(&journal, StopAfter(steps.map(|steps| steps - 3))), Err(LandError::Interrupted)));
-    assert_eq!(bench.read("edit"), file("new\n"));
+    let ready = ready();
+    let steps = (0..).find(|stop| ready.cut_off(*stop).1).unwrap();
+    ready.bench.restore(&ready.before);
+    let mut open = std::fs::File::options().append(true).open(ready.bench.user().join("edit")).unwrap();
+    let journal = ready.journal();
+    assert!(matches!(land(&journal, StopAfter(Some(steps - 3))), Err(LandError::Interrupted)));
+    assert_eq!(ready.bench.read("edit"), file("new\n"));
+    // An editor writes into the file that it still holds open.
     std::io::Write::write_all(&mut open, b"late\n").unwrap();
     let error = land(&journal, GO).unwrap_err();
     assert!(matches!(error, LandError::Conflict { path, .. } if path.to_string() == "edit"));
-    assert_eq!(bench.read("edit"), file("old\nlate\n"));
-    assert_eq!(bench.read("turn"), file("t\n"));
+    let mut expected = ready.before.clone();
+    expected.insert("edit".to_owned(), Node::File(b"old\nlate\n".to_vec()));
+    assert_eq!(ready.bench.files(), expected);
 }
 
 #[test]
@@ -210,4 +254,34 @@ fn what_a_check_writes_into_the_clone_does_not_land() {
     land(&journal, GO).unwrap();
     assert_eq!(bench.read("edit"), file("new\n"));
     assert!(journal.plan().ops.iter().filter(|op| op.kind == OpKind::Delete).count() >= 4);
+}
+
+#[test]
+fn a_failed_check_lands_nothing_and_a_good_one_lands_what_was_shown() {
+    let bench = busy();
+    let before = bench.files();
+    let places = |name: &str| Places {
+        stage: bench.path(&format!("stage-{name}")),
+        landing: bench.path(&format!("landing-{name}")),
+        log: bench.path(&format!("log-{name}")),
+        name: name.to_owned(),
+        durability: Durability::Cached,
+    };
+    let check = |script: &str| Check {
+        setup: Some(["sh", "-c", "echo prepared > setup"].map(str::to_owned).to_vec()),
+        argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        limit: std::time::Duration::from_secs(60),
+        on_base: None,
+    };
+    let mut prepared = bench.prepare().unwrap();
+    let tree = prepared.dry_run.tree.clone().unwrap();
+    assert!(integrate(&mut prepared, "000000", None, &places("other")).is_err());
+    let ended = integrate(&mut prepared, &tree, Some(&check("test -f gone/a")), &places("bad")).unwrap();
+    assert!(matches!(ended, Ended::CheckFailed));
+    assert_eq!(prepared.dry_run.verify.as_ref().unwrap().combination.exit, Exit::Code { code: 1 });
+    assert_eq!(bench.files(), before);
+    let script = "test -f setup && grep uncommitted mine && git rev-parse HEAD && echo spoilt > edit";
+    let ended = integrate(&mut prepared, &tree, Some(&check(script)), &places("good")).unwrap();
+    assert!(matches!(ended, Ended::Landed(_)));
+    assert_eq!((bench.read("edit"), bench.read("setup")), (file("new\n"), None));
 }

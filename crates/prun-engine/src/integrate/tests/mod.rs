@@ -4,5 +4,6 @@ mod bench;
 mod cases;
 mod landing;
 mod random;
+mod resolving;
 
 use bench::Bench;

@@ -1,0 +1,126 @@
+//! The run's check on a combination, and the whole way from a combination into the working tree.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use prun_core::outcome::CheckFacts;
+
+use super::journal::Journal;
+use super::land::{StopAfter, land};
+use super::prepare::{Prepared, Verified};
+use super::stage::{checkout, run_check};
+use super::tree::{entries, splice};
+use super::{IntegrateError, Refusal};
+use crate::files::{Durability, FileError};
+
+/// The run's check.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// Run first in a fresh clone, where the plan has a set-up; a failure fails the check.
+    pub setup: Option<Vec<String>>,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The limit of each of the two.
+    pub limit: Duration,
+    /// Its result on the base, where that is known.
+    pub on_base: Option<CheckFacts>,
+}
+
+/// Where an integration works. None of these may exist, apart from the log's directory.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The clean clone of the combination.
+    pub stage: PathBuf,
+    /// The landing's journal, which is kept for `undo`.
+    pub landing: PathBuf,
+    /// The check's output.
+    pub log: PathBuf,
+    /// Tells apart what has to stand in the work tree for the moment of the landing: the run's short name.
+    pub name: String,
+    /// Whether the journal must survive a power cut.
+    pub durability: Durability,
+}
+
+/// How an integration ended without an error.
+#[derive(Debug)]
+pub enum Ended {
+    /// It is in the working tree. The journal takes it back.
+    Landed(Journal),
+    /// The check failed; nothing was changed.
+    CheckFailed,
+}
+
+/// Lands the tree that was shown, after its check: all of it, or nothing.
+///
+/// The bytes that land are taken from the clean clone before the check runs in it.
+///
+/// # Errors
+/// It is not what was shown, there are conflicts, the working tree changed under our hands, or the system
+/// refuses something. Nothing of it is in the working tree then, unless the error says otherwise.
+pub fn integrate(
+    prepared: &mut Prepared,
+    shown: &str,
+    check: Option<&Check>,
+    places: &Places,
+) -> Result<Ended, IntegrateError> {
+    prepared.insist_on(shown)?;
+    match check {
+        Some(_) => prepared.stage(&places.stage)?,
+        None => prepared.stage_landing(&places.stage)?,
+    }
+    let journal = prepared.journal(&places.stage, &places.landing, &places.name, places.durability)?;
+    if let Some(check) = check
+        && !prepared.verify(check, &places.stage, &places.log)?.combination.ok
+    {
+        std::fs::remove_dir_all(&places.landing).map_err(FileError::at("remove", &places.landing))?;
+        return Ok(Ended::CheckFailed);
+    }
+    land(&journal, StopAfter::default())?;
+    Ok(Ended::Landed(journal))
+}
+
+impl Prepared {
+    /// Checks the combination out at `dir`, as a clean clone.
+    ///
+    /// # Errors
+    /// There are conflicts, or git fails.
+    pub fn stage(&self, dir: &Path) -> Result<(), IntegrateError> {
+        checkout(&self.quarantine, self.dry_run.tree.as_ref().ok_or(Refusal::Conflicts)?, dir)
+    }
+
+    /// Checks out at `dir` only what lands, with the attributes that govern it: enough for
+    /// [`Prepared::journal`] where no check is run.
+    ///
+    /// # Errors
+    /// There are conflicts, or git fails.
+    pub fn stage_landing(&self, dir: &Path) -> Result<(), IntegrateError> {
+        let tree = self.dry_run.tree.as_ref().ok_or(Refusal::Conflicts)?;
+        let held = entries(&self.quarantine, tree, |path| {
+            self.landing.contains_key(path) || path.components().next_back() == Some(b".gitattributes")
+        })?;
+        let empty = self.quarantine.bare(["mktree"]).run()?.text();
+        let only = splice(&self.quarantine, &empty, held.iter().map(|(path, entry)| (path, Some(entry))))?;
+        checkout(&self.quarantine, &only, dir)
+    }
+
+    /// Checks another tree out at `dir`: the base, to see what the check says there.
+    ///
+    /// # Errors
+    /// Git fails.
+    pub fn stage_tree(&self, tree: &str, dir: &Path) -> Result<(), IntegrateError> {
+        checkout(&self.quarantine, tree, dir)
+    }
+
+    /// Runs the check in the clean clone at `stage` and notes it in the dry run.
+    ///
+    /// # Errors
+    /// The log cannot be written, or a process not be waited for.
+    pub fn verify(&mut self, check: &Check, stage: &Path, log: &Path) -> Result<&Verified, FileError> {
+        let setup = check.setup.as_ref().map(|setup| run_check(setup, stage, check.limit, log)).transpose()?;
+        let combination = match setup.filter(|facts| !facts.ok) {
+            Some(failed) => failed,
+            None => run_check(&check.argv, stage, check.limit, log)?,
+        };
+        Ok(self.dry_run.verify.insert(Verified { base: check.on_base.clone(), combination }))
+    }
+}
