@@ -8,11 +8,11 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::RenameFlags;
-use rustix::io::Errno;
 
+use super::exchange::{CHANGED, GONE, STANDS, Surprise, blocked, exchange_expecting, move_expecting};
 use super::journal::{Journal, Op, OpKind, Phase, slot};
 use super::path::RepoPath;
-use super::root::{Place, Root, Seen, rename, see_at};
+use super::root::{Place, Root, Seen, rename};
 use crate::files::FileError;
 
 /// A landing that did not come to its end.
@@ -147,22 +147,6 @@ struct Work<'a> {
     slots: Root,
     stop_after: StopAfter,
 }
-
-/// The path was not as expected.
-enum Surprise {
-    At(&'static str),
-    System(io::Error),
-}
-
-impl From<io::Error> for Surprise {
-    fn from(error: io::Error) -> Self {
-        Self::System(error)
-    }
-}
-
-const STANDS: &str = "something stands there now";
-const CHANGED: &str = "it changed in the meantime";
-const GONE: &str = "it is gone, or a link or a file stands in place of its directory";
 
 impl<'a> Work<'a> {
     fn open(journal: &'a Journal, stop_after: StopAfter) -> Result<Self, LandError> {
@@ -354,36 +338,4 @@ impl<'a> Work<'a> {
         };
         FileError::at(act, &self.root.path().join(op.path.as_path()))(error)
     }
-}
-
-/// Errors that mean that the path is not as expected, as against a system that refuses.
-fn blocked(error: io::Error, why: &'static str) -> Surprise {
-    let expected = [Errno::EXIST, Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ISDIR, Errno::NOTEMPTY];
-    if expected.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-        || error.kind() == io::ErrorKind::NotFound
-    {
-        Surprise::At(why)
-    } else {
-        Surprise::System(error)
-    }
-}
-
-/// Exchanges the slot and the path; where something else than expected came out, both go back.
-fn exchange_expecting(held: &Place, place: &Place, expected: &Seen) -> Result<(), Surprise> {
-    rename(held, place, RenameFlags::EXCHANGE).map_err(|error| blocked(error, GONE))?;
-    if see_at(&held.dir, &held.name)? == *expected {
-        return Ok(());
-    }
-    rename(held, place, RenameFlags::EXCHANGE).map_err(|error| blocked(error, GONE))?;
-    Err(Surprise::At(CHANGED))
-}
-
-/// Moves what stands at `from` to `to`; where it is something else than expected, it goes back.
-fn move_expecting(from: &Place, to: &Place, expected: &Seen) -> Result<(), Surprise> {
-    rename(from, to, RenameFlags::NOREPLACE).map_err(|error| blocked(error, GONE))?;
-    if see_at(&to.dir, &to.name)? == *expected {
-        return Ok(());
-    }
-    rename(to, from, RenameFlags::NOREPLACE).map_err(|error| blocked(error, STANDS))?;
-    Err(Surprise::At(CHANGED))
 }

@@ -47,7 +47,10 @@ pub(super) fn in_the_way(
             found.push(conflict(units, path, ConflictKind::InTheWay, Some(obstacle)));
         }
     }
-    let filters = attribute(quarantine, result, "filter", with.landing.keys())?;
+    let filters = match quarantine.has_filters() {
+        true => attribute(quarantine, result, "filter", with.landing.keys())?,
+        false => BTreeMap::new(),
+    };
     for (path, filter) in filters.iter().filter(|(_, filter)| quarantine.has_filter(filter)) {
         found.push(conflict(units, path, ConflictKind::Filter, Some(filter.clone())));
     }

@@ -163,6 +163,12 @@ impl Quarantine {
         self.settings.ignore_case
     }
 
+    /// Whether the user has configured any program as a filter.
+    #[must_use]
+    pub fn has_filters(&self) -> bool {
+        !self.settings.drivers.is_empty()
+    }
+
     /// Whether the user has configured a program for `filter=name`.
     #[must_use]
     pub fn has_filter(&self, name: &str) -> bool {

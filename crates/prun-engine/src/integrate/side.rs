@@ -194,18 +194,14 @@ fn update(
     command.args(["-z", "--stdin"]).index(copy).input(list).run().map(drop)
 }
 
-/// Tracked paths whose file differs from the index, submodules apart: git would run in them.
+/// Tracked paths whose file differs from the index, or was only touched. Submodules are left out: git would run
+/// in them.
 fn changed_files(
     quarantine: &Quarantine,
     target: &Target,
     copy: &PathBuf,
 ) -> Result<BTreeSet<RepoPath>, IntegrateError> {
     let args = ["diff-files", "--name-only", "-z", "--ignore-submodules=all"];
-    // Files that were only touched are told apart by their content.
-    quarantine
-        .beside(&target.work_tree, ["update-index", "-q", "--refresh", "--ignore-submodules"])
-        .index(copy)
-        .run_accepting(&[0, 1])?;
     let output = quarantine.beside(&target.work_tree, args).index(copy).run()?;
     Ok(output.fields().map(RepoPath::new).collect())
 }

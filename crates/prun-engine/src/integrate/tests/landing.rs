@@ -202,6 +202,35 @@ fn a_late_write_into_a_file_that_came_out_is_put_back() {
 }
 
 #[test]
+fn a_file_saved_while_landing_is_never_lost() {
+    let ready = ready();
+    let (mut landed, mut refused) = (0, 0);
+    for round in 0..60_u32 {
+        ready.bench.restore(&ready.before);
+        let journal = ready.journal();
+        let (path, temp) = (ready.bench.user().join("edit"), ready.bench.path("saved"));
+        let go = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::fs::write(&temp, "saved\n").unwrap();
+                go.wait();
+                for _ in 0..round * 400 {
+                    std::hint::spin_loop();
+                }
+                std::fs::rename(&temp, &path).unwrap();
+            });
+            go.wait();
+            match land(&journal, GO) {
+                Ok(()) => landed += 1,
+                Err(LandError::Conflict { .. } | LandError::LeftBehind { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        });
+        assert_eq!(ready.bench.read("edit"), file("saved\n"), "round {round}: {landed} landed, {refused} refused");
+    }
+}
+
+#[test]
 fn undo_refuses_by_name_what_changed_since() {
     let bench = busy();
     let journal = bench.land().unwrap();
