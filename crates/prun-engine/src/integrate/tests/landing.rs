@@ -1,6 +1,7 @@
 //! Landing while others write, and landings that are cut off.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use prun_core::outcome::Exit;
 
@@ -199,6 +200,44 @@ fn a_late_write_into_a_file_that_came_out_is_put_back() {
     let mut expected = ready.before.clone();
     expected.insert("edit".to_owned(), Node::File(b"old\nlate\n".to_vec()));
     assert_eq!(ready.bench.files(), expected);
+}
+
+/// The journal that the child process of the next test lands.
+const CHILD: &str = "PRUN_TEST_LANDS";
+
+#[test]
+fn a_landing_killed_at_any_moment_is_finished_or_undone() {
+    if let Some(dir) = std::env::var_os(CHILD) {
+        let journal = Journal::open(&PathBuf::from(dir), Durability::Synced).unwrap();
+        return land(&journal, GO).unwrap();
+    }
+    let ready = ready();
+    let this = std::thread::current().name().unwrap().to_owned();
+    for round in 0..30_u32 {
+        ready.bench.restore(&ready.before);
+        let journal = ready.journal();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &this])
+            .env(CHILD, journal.dir())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // The first rounds wait for the child to begin; then the kill comes later and later.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while journal.phase().unwrap() == Phase::Prepared && Instant::now() < deadline {}
+        let until = Instant::now() + Duration::from_micros(u64::from(round) * 30);
+        while Instant::now() < until {}
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if round % 2 == 0 {
+            assert_eq!(resume(&journal, GO).unwrap(), Phase::Landed);
+            assert_eq!(ready.bench.files(), ready.after, "round {round}");
+        } else {
+            undo(&journal, GO).unwrap();
+            assert_eq!(ready.bench.files(), ready.before, "round {round}");
+        }
+    }
+    assert_eq!(ready.bench.git_hash(), ready.git);
 }
 
 #[test]
