@@ -101,3 +101,33 @@ pub enum Refusal {
     #[error("there are conflicts or overlaps that were not accepted")]
     Conflicts,
 }
+
+impl IntegrateError {
+    /// What the user may do about it, where there is something.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.hint()),
+            Self::Hazard { .. } => Some("exclude the unit, or retry it"),
+            Self::Moving { .. } => Some("try again when nothing writes there"),
+            Self::Land(LandError::Conflict { .. }) => Some("look at the path, then make a new dry run"),
+            Self::Land(LandError::ChangedSince { .. }) => Some("commit or take back what was done to them since"),
+            Self::Land(_) | Self::Git(_) | Self::File(_) => None,
+        }
+    }
+}
+
+impl Refusal {
+    /// What the user may do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::InTheMiddle(_) | Self::Unmerged(_) => "finish or abort that first; git status tells how",
+            Self::NothingToLand => "the units changed nothing that is not there already",
+            Self::AppliedBefore(_) => "exclude them to land the others",
+            Self::NotAsShown { .. } => "the working tree or the units changed since: make a new dry run",
+            Self::Unresolved(_) => "resolve them in the merge workspace, then continue",
+            Self::Conflicts => "exclude a unit, accept the overlap, or resolve the conflicts by hand",
+        }
+    }
+}

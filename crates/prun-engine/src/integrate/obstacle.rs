@@ -71,6 +71,9 @@ fn obstacle(
         if root.exists(&RepoPath::new(&[dir.as_bytes(), b"/.git"].concat())) {
             return Ok(Some(format!("{dir} is a repository of its own")));
         }
+        if root.see(&dir)? == Seen::Special {
+            return Ok(Some(format!("{dir} is a socket, a FIFO or a device")));
+        }
     }
     match seen {
         Seen::Special => Ok(Some("a socket, a FIFO or a device".to_owned())),

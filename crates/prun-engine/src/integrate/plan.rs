@@ -30,8 +30,13 @@ impl Prepared {
         create_private_dir(dir)?;
         let slots = self.slots_dir(&root, dir, name)?;
         let plan = self.plan(&root, stage, tree, slots)?;
-        fill_slots(&plan, stage, &Journal::filling(dir, &plan), durability)?;
-        Ok(Journal::create(dir, plan, durability)?)
+        let filled = fill_slots(&plan, stage, &Journal::filling(dir, &plan), durability);
+        let journal = filled.and_then(|()| Journal::create(dir, plan, durability));
+        if journal.is_err() {
+            // Half a journal must not be taken for one; the error that led here is the one to tell.
+            std::fs::remove_dir_all(dir).ok();
+        }
+        Ok(journal?)
     }
 
     /// Names can only be exchanged within one file system.

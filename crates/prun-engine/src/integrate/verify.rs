@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use prun_core::outcome::CheckFacts;
 
+use super::attribute::attribute;
 use super::journal::Journal;
 use super::land::{StopAfter, land};
 use super::prepare::{Prepared, Verified};
+use super::root::{Root, Seen};
 use super::stage::{checkout, run_check};
-use super::tree::{entries, splice};
+use super::tree::{entries, paths, splice};
 use super::{IntegrateError, Refusal};
 use crate::files::{Durability, FileError};
 
@@ -85,7 +87,27 @@ impl Prepared {
     /// # Errors
     /// There are conflicts, or git fails.
     pub fn stage(&self, dir: &Path) -> Result<(), IntegrateError> {
-        checkout(&self.quarantine, self.dry_run.tree.as_ref().ok_or(Refusal::Conflicts)?, dir)
+        let tree = self.dry_run.tree.as_ref().ok_or(Refusal::Conflicts)?;
+        checkout(&self.quarantine, tree, dir)?;
+        self.carry_filtered(tree, dir)
+    }
+
+    /// Files that a filter of the user's writes (large files, say) come from the working tree as they are: no
+    /// filter is run, and their blobs may be pointers only.
+    fn carry_filtered(&self, tree: &str, dir: &Path) -> Result<(), IntegrateError> {
+        if !self.quarantine.has_filters() {
+            return Ok(());
+        }
+        let root = Root::open(&self.target.work_tree)?;
+        let all = paths(&self.quarantine, tree)?;
+        let filters = attribute(&self.quarantine, tree, "filter", all.iter())?;
+        for (path, _) in filters.iter().filter(|(_, name)| self.quarantine.has_filter(name)) {
+            let (from, to) = (root.path().join(path.as_path()), dir.join(path.as_path()));
+            if matches!(root.see(path)?, Seen::File { .. }) && !self.landing.contains_key(path) {
+                std::fs::copy(&from, &to).map_err(FileError::at("copy", &from))?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks out at `dir` only what lands, with the attributes that govern it: enough for

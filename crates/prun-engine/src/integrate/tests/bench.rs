@@ -76,20 +76,23 @@ pub(super) fn put(root: &Path, path: &str, node: Option<&Node>) {
 impl Bench {
     /// A repository with one commit of these files.
     pub(super) fn new(files: &[(&str, Option<Node>)]) -> Self {
-        Self::with_git(Git::from_env(), files)
+        Self::with_format("sha1", files)
     }
 
-    pub(super) fn with_git(git: Git, files: &[(&str, Option<Node>)]) -> Self {
+    /// The same with another object format.
+    pub(super) fn with_format(format: &str, files: &[(&str, Option<Node>)]) -> Self {
+        let git = Git::from_env();
+        let format = format!("--object-format={format}");
         let dir = tempfile::tempdir().unwrap();
         let user = dir.path().join("user");
-        git.command(["init", "-q", "--template=", "--initial-branch=main"]).arg(&user).run().unwrap();
+        git.command(["init", "-q", "--template=", "--initial-branch=main", &format]).arg(&user).run().unwrap();
         for (path, node) in files {
             put(&user, path, node.as_ref());
         }
         git.command(["add", "-A"]).dir(&user).run().unwrap();
         git.command(["commit", "-q", "--allow-empty", "-m", "base"]).dir(&user).run().unwrap();
         let store = dir.path().join("store.git");
-        git.command(["init", "-q", "--bare", "--template="]).arg(&store).run().unwrap();
+        git.command(["init", "-q", "--bare", "--template=", &format]).arg(&store).run().unwrap();
         let target = Target::of(&git, &user).unwrap();
         let line = format!("{}\n", target.common_dir.join("objects").display());
         std::fs::write(store.join("objects/info/alternates"), line).unwrap();

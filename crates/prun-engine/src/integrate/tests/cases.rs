@@ -203,6 +203,9 @@ fn what_stands_in_the_way_and_is_no_file_is_a_conflict() {
     bench.unit("u", &[("pipe", file("p\n"))]);
     rustix::fs::mkfifoat(rustix::fs::CWD, bench.user().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
     assert_eq!(bench.conflicts(), [("pipe".to_owned(), ConflictKind::InTheWay)]);
+    bench.units.clear();
+    bench.unit("u", &[("pipe/inner", file("p\n"))]);
+    assert_eq!(bench.conflicts(), [("pipe/inner".to_owned(), ConflictKind::InTheWay)]);
 }
 
 #[test]
@@ -353,6 +356,10 @@ fn no_filter_driver_or_hook_of_anybody_is_run() {
     assert_eq!(bench.conflicts(), [("a.f".to_owned(), ConflictKind::Filter)]);
     bench.units.clear();
     bench.unit("one", &[("new", file("n\n"))]);
+    bench.edit("a.f", file("large content\n"));
+    let stage = bench.path("clean");
+    bench.prepare().unwrap().stage(&stage).unwrap();
+    assert_eq!(super::bench::node_at(&stage.join("a.f")), file("large content\n"));
     bench.land().unwrap();
     assert!(!mark.exists());
 }
@@ -452,4 +459,31 @@ fn a_linked_worktree_is_a_target_of_its_own() {
     bench.land().unwrap();
     assert_eq!(bench.read("f"), ten(1, "x"));
     assert_eq!(super::bench::node_at(&bench.path("user/f")), file(TEN));
+}
+
+#[test]
+fn repositories_with_longer_object_names_work_the_same() {
+    let mut bench = Bench::with_format("sha256", &[("f", file(TEN)), ("g", file("g\n"))]);
+    bench.unit("one", &[("f", ten(1, "one")), ("g", None)]).unit("two", &[("f", ten(6, "two"))]);
+    bench.edit("f", ten(10, "mine"));
+    bench.land().unwrap();
+    assert_eq!((bench.read("f"), bench.read("g")), (file("one\n2\n3\n4\n5\ntwo\n7\n8\n9\nmine\n"), None));
+}
+
+#[test]
+fn three_units_that_only_clash_together_conflict_in_any_order() {
+    // `a` and `b` leave neighbouring lines; `c` is at odds with what they come to together.
+    let mut bench = Bench::new(&[("f", file(TEN))]);
+    bench.unit("a", &[("f", ten(2, "a"))]).unit("b", &[("f", ten(4, "b"))]);
+    bench.unit("c", &[("f", file("1\n2\nc\n4\n5\n6\n7\n8\n9\n10\n"))]);
+    let units = bench.units.clone();
+    let verdicts: Vec<_> = [[0, 1, 2], [2, 1, 0], [1, 2, 0]]
+        .iter()
+        .map(|order| {
+            bench.units = order.map(|at: usize| units[at].clone()).to_vec();
+            bench.prepare().unwrap().dry_run.conflicts
+        })
+        .collect();
+    assert!(verdicts.windows(2).all(|pair| pair[0] == pair[1]), "{verdicts:#?}");
+    assert!(!verdicts[0].is_empty());
 }
