@@ -80,20 +80,20 @@ impl StopAfter {
     }
 }
 
-/// Carries a prepared landing out, or finishes one that was cut off.
+/// Carries a prepared landing out, or finishes one that was cut off. One that is done stays as it is.
 ///
 /// # Errors
 /// A conflict (everything is put back then), or the system refuses something (the journal stands; see [`resume`]).
 pub fn land(journal: &Journal, stop_after: StopAfter) -> Result<(), LandError> {
+    let phase = journal.phase()?;
+    match phase {
+        Phase::Prepared | Phase::Landing => {}
+        Phase::Landed => return Ok(()),
+        Phase::Undoing | Phase::Undone => return Err(LandError::NotLanded),
+    }
     let mut work = Work::open(journal, stop_after)?;
-    if journal.phase()? == Phase::Prepared {
-        if let Err(error) = journal.plan().check(&work.root).and_then(|()| work.probe()) {
-            journal.enter(Phase::Undone)?;
-            journal.clear_work_tree()?;
-            return Err(error);
-        }
-        work.stop_after.step()?;
-        journal.enter(Phase::Landing)?;
+    if phase == Phase::Prepared {
+        work.begin()?;
     }
     match work.finish() {
         Err(error @ (LandError::Conflict { .. } | LandError::File(_))) => {
@@ -152,6 +152,18 @@ impl<'a> Work<'a> {
     fn open(journal: &'a Journal, stop_after: StopAfter) -> Result<Self, LandError> {
         let (root, slots) = (Root::open(&journal.plan().work_tree)?, journal.slots()?);
         Ok(Self { journal, root, slots, stop_after })
+    }
+
+    /// Last looks before anything is touched.
+    fn begin(&mut self) -> Result<(), LandError> {
+        let journal = self.journal;
+        if let Err(error) = journal.plan().check(&self.root).and_then(|()| self.probe()) {
+            journal.enter(Phase::Undone)?;
+            journal.clear_work_tree()?;
+            return Err(error);
+        }
+        self.stop_after.step()?;
+        Ok(journal.enter(Phase::Landing)?)
     }
 
     /// Whether names can be exchanged here, before anything is touched.

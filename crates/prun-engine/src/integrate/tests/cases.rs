@@ -471,8 +471,7 @@ fn repositories_with_longer_object_names_work_the_same() {
 }
 
 #[test]
-fn three_units_that_only_clash_together_conflict_in_any_order() {
-    // `a` and `b` leave neighbouring lines; `c` is at odds with what they come to together.
+fn three_units_on_neighbouring_lines_conflict_alike_in_any_order() {
     let mut bench = Bench::new(&[("f", file(TEN))]);
     bench.unit("a", &[("f", ten(2, "a"))]).unit("b", &[("f", ten(4, "b"))]);
     bench.unit("c", &[("f", file("1\n2\nc\n4\n5\n6\n7\n8\n9\n10\n"))]);

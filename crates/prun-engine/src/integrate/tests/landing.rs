@@ -51,12 +51,16 @@ fn a_landing_can_be_taken_back_to_the_byte() {
     let bench = busy();
     let (before, git) = (bench.files(), bench.git_hash());
     let journal = bench.land().unwrap();
-    let after = bench.files();
-    assert_ne!(before, after);
+    assert_ne!(bench.files(), before);
+    bench.edit("edit", file("worked on\n"));
+    land(&journal, GO).unwrap();
+    assert_eq!(bench.read("edit"), file("worked on\n"));
+    bench.edit("edit", file("new\n"));
     undo(&journal, GO).unwrap();
     assert_eq!(bench.files(), before);
     assert_eq!(bench.git_hash(), git);
     assert!(matches!(undo(&journal, GO), Err(LandError::NotLanded)));
+    assert!(matches!(land(&journal, GO), Err(LandError::NotLanded)));
 }
 
 /// A combination of every kind of operation, checked out, to be landed again and again.
