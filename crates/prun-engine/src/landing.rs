@@ -20,7 +20,8 @@ use crate::files::{FileError, write_atomically};
 use crate::integrate::journal::{Journal, Phase};
 use crate::integrate::land::{self, StopAfter};
 use crate::integrate::prepare::Verified;
-use crate::integrate::{DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare, stage};
+use crate::integrate::resolve::{self, Resolution};
+use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
 use crate::ledger::{LedgerError, RunLock, Writer};
 
 /// Why a run was not landed. But for `Land`, nothing was changed.
@@ -38,6 +39,9 @@ pub enum LandingError {
     /// There is no such landing.
     #[error("there is no landing to {0}")]
     NoLanding(&'static str),
+    /// A merge workspace stands already, or is asked for where nothing is at odds.
+    #[error("{0}")]
+    Resolution(String),
     /// The check failed on the combination.
     #[error("the check failed on the combination")]
     VerifyFailed(Box<DryRun>),
@@ -68,6 +72,8 @@ pub struct TrialOptions {
     pub accepted: BTreeSet<String>,
     /// Leave the check out.
     pub no_verify: bool,
+    /// Take what the user made of the merge workspace instead of the units' own trees.
+    pub resolved: bool,
 }
 
 /// A run that is being landed: its lock is held.
@@ -83,14 +89,32 @@ pub struct Desk<'a> {
 pub struct Trial {
     /// What would land.
     pub dry_run: DryRun,
-    /// What the user should know of the units.
-    pub reconciliation: Reconciliation,
     prepared: Prepared,
-    units: Vec<UnitId>,
-    journal_stage: PathBuf,
+    material: Material,
+    /// A checkout of what lands, in which nothing was ever run.
+    bytes: PathBuf,
     verify_skipped: bool,
-    // Removes the quarantine and the stages at the end.
-    _place: tempfile::TempDir,
+    /// Removes the quarantine and the checkouts at the end.
+    place: tempfile::TempDir,
+}
+
+impl Trial {
+    /// What the user should know of the units.
+    #[must_use]
+    pub fn reconciliation(&self) -> &Reconciliation {
+        &self.material.reconciliation
+    }
+}
+
+/// What goes into a trial.
+#[derive(Debug)]
+struct Material {
+    reconciliation: Reconciliation,
+    base_tree: String,
+    units: Vec<(UnitId, String)>,
+    /// The units that are in the working tree afterwards.
+    applies: Vec<UnitId>,
+    store: PathBuf,
 }
 
 /// What a landing was, beside its journal, so that one that was cut off can be recorded later.
@@ -122,6 +146,35 @@ impl<'a> Desk<'a> {
     /// told in the trial.
     pub fn trial(&mut self, options: &TrialOptions) -> Result<Trial, LandingError> {
         self.refuse_cut_off()?;
+        let (target, material) = self.material(options.resolved)?;
+        let place = tempfile::Builder::new()
+            .prefix("trial-")
+            .tempdir_in(self.workshop.run_dir.root())
+            .map_err(FileError::at("create a directory in", self.workshop.run_dir.root()))?;
+        let request = Request {
+            git: &self.workshop.git,
+            target: &target,
+            store: &material.store,
+            quarantine: &place.path().join("quarantine"),
+            base_tree: &material.base_tree,
+            units: &material.units,
+            accepted: &options.accepted,
+        };
+        let prepared = prepare(&request)?;
+        let verify_skipped = options.no_verify && self.workshop.plan.verify.is_some();
+        let bytes = place.path().join("bytes");
+        let mut trial = Trial { dry_run: prepared.dry_run.clone(), prepared, material, bytes, verify_skipped, place };
+        if trial.dry_run.tree.is_some() {
+            trial.prepared.stage_landing(&trial.bytes)?;
+            if !options.no_verify {
+                self.verify(&mut trial)?;
+            }
+        }
+        Ok(trial)
+    }
+
+    /// What goes in: the units' trees, or what the user made of them.
+    fn material(&self, resolved: bool) -> Result<(Target, Material), LandingError> {
         let reconciliation = reconcile(&self.state.units);
         let setup = self.state.setup.as_ref().ok_or(LandingError::NoRepository)?;
         let (Some(repo), Some(base_tree)) = (setup.repo.clone(), setup.base_tree.clone()) else {
@@ -130,80 +183,114 @@ impl<'a> Desk<'a> {
         if !reconciliation.ready {
             return Err(LandingError::NotReconciled(Box::new(reconciliation)));
         }
+        let target = Target::of(&self.workshop.git, Path::new(&repo)).map_err(IntegrateError::from)?;
+        if resolved {
+            let resolution = self.resolution()?.ok_or(LandingError::NoLanding("continue"))?;
+            let made = resolve::resolved(&self.workshop.git, &target, &resolution)?;
+            let name = "resolved".parse().expect("a plain word is a unit id");
+            let (applies, base_tree) = (resolution.units, resolution.base_tree);
+            let units = vec![(name, made.tree)];
+            return Ok((target, Material { reconciliation, base_tree, units, applies, store: made.store }));
+        }
         let landing = reconciliation.landing.iter().map(|one| (one.unit.clone(), one.tree.clone()));
         let units: Vec<(UnitId, String)> = landing.collect();
-        let place = tempfile::Builder::new()
-            .prefix("trial-")
-            .tempdir_in(self.workshop.run_dir.root())
-            .map_err(FileError::at("create a directory in", self.workshop.run_dir.root()))?;
-        let target = Target::of(&self.workshop.git, Path::new(&repo)).map_err(IntegrateError::from)?;
-        let request = Request {
-            git: &self.workshop.git,
-            target: &target,
-            store: &self.workshop.run_dir.store(),
-            quarantine: &place.path().join("quarantine"),
-            base_tree: &base_tree,
-            units: &units,
-            accepted: &options.accepted,
-        };
-        let prepared = prepare(&request)?;
-        let mut trial = Trial {
-            dry_run: prepared.dry_run.clone(),
-            reconciliation,
-            prepared,
-            units: units.into_iter().map(|(unit, _)| unit).collect(),
-            journal_stage: place.path().join("bytes"),
-            verify_skipped: options.no_verify && self.workshop.plan.verify.is_some(),
-            _place: place,
-        };
-        if trial.dry_run.tree.is_some() {
-            trial.prepared.stage(&trial.journal_stage)?;
-            if !options.no_verify {
-                self.verify(&mut trial, &base_tree)?;
-            }
-        }
-        Ok(trial)
+        let applies = units.iter().map(|(unit, _)| unit.clone()).collect();
+        let store = self.workshop.run_dir.store();
+        Ok((target, Material { reconciliation, base_tree, units, applies, store }))
     }
 
     /// The check runs in a second checkout: what lands comes from one that no command ever ran in.
-    fn verify(&mut self, trial: &mut Trial, base_tree: &str) -> Result<(), LandingError> {
+    fn verify(&mut self, trial: &mut Trial) -> Result<(), LandingError> {
         let Some(command) = &self.workshop.plan.verify else { return Ok(()) };
-        let tree = trial.dry_run.tree.clone().unwrap_or_default();
-        let stage = trial.journal_stage.with_file_name("checked");
-        trial.prepared.stage(&stage)?;
-        let combination = self.check(&command.argv(), &stage, &tree)?;
-        let known = self.state.verified.get(base_tree).map(|verified| verified.check.clone());
-        self.record(vec![EventKind::run(RunEvent::VerifyFinished {
-            tree,
-            on_base: false,
-            check: combination.clone(),
-        })])?;
-        let base = match known {
-            // A red combination is only worth as much as the base is green.
-            None if !combination.ok => {
-                let stage = trial.journal_stage.with_file_name("checked-base");
-                trial.prepared.stage_base(base_tree, &stage)?;
-                let check = self.check(&command.argv(), &stage, base_tree)?;
-                let (tree, on_base) = (base_tree.to_owned(), true);
-                self.record(vec![EventKind::run(RunEvent::VerifyFinished { tree, on_base, check: check.clone() })])?;
-                Some(check)
-            }
-            known => known,
+        let (tree, base_tree) = (trial.dry_run.tree.clone().unwrap_or_default(), self.base_tree());
+        let known = self.state.verified.get(&base_tree).map(|verified| verified.check.clone());
+        let mut check = Check {
+            setup: self.workshop.plan.setup.as_ref().map(prun_core::plan::CommandLine::argv),
+            argv: command.argv(),
+            limit: CHECK_LIMIT,
+            on_base: known,
         };
+        let stage = trial.place.path().join("checked");
+        trial.prepared.stage(&stage)?;
+        let combination = trial.prepared.verify(&check, &stage, &self.log(&tree))?.combination.clone();
+        self.record_check(tree, false, &combination)?;
+        if check.on_base.is_none() && !combination.ok {
+            // A red combination is only worth as much as the base is green.
+            let stage = trial.place.path().join("checked-base");
+            trial.prepared.stage_tree(&base_tree, &stage)?;
+            let on_base = trial.prepared.verify(&check, &stage, &self.log(&base_tree))?.combination.clone();
+            self.record_check(base_tree, true, &on_base)?;
+            check.on_base = Some(on_base);
+        }
+        trial.dry_run = trial.prepared.dry_run.clone();
         trial.dry_run.ready &= combination.ok;
-        trial.dry_run.verify = Some(Verified { base, combination });
+        trial.dry_run.verify = Some(Verified { base: check.on_base, combination });
         Ok(())
     }
 
-    fn check(&self, argv: &[String], dir: &Path, tree: &str) -> Result<CheckFacts, FileError> {
-        let log = self.workshop.run_dir.root().join(format!("verify-{}.log", tree.get(..12).unwrap_or(tree)));
-        if let Some(setup) = &self.workshop.plan.setup {
-            let facts = stage::run_check(&setup.argv(), dir, CHECK_LIMIT, &log)?;
-            if !facts.ok {
-                return Ok(facts);
+    fn record_check(&mut self, tree: String, on_base: bool, check: &CheckFacts) -> Result<(), LandingError> {
+        self.record(vec![EventKind::run(RunEvent::VerifyFinished { tree, on_base, check: check.clone() })])
+    }
+
+    fn log(&self, tree: &str) -> PathBuf {
+        self.workshop.run_dir.root().join(format!("verify-{}.log", tree.get(..12).unwrap_or(tree)))
+    }
+
+    fn base_tree(&self) -> String {
+        self.state.setup.as_ref().and_then(|setup| setup.base_tree.clone()).unwrap_or_default()
+    }
+
+    /// Makes a workspace outside the repository in which the user resolves what is at odds.
+    ///
+    /// # Errors
+    /// Nothing is at odds, or a workspace stands already.
+    pub fn resolve(&self, trial: Trial) -> Result<Resolution, LandingError> {
+        if let Some(resolution) = self.resolution()? {
+            let message = format!("a merge workspace stands already: {}", resolution.dir.display());
+            return Err(LandingError::Resolution(message));
+        }
+        if trial.dry_run.tree.is_some() {
+            return Err(LandingError::Resolution("nothing is at odds; there is nothing to resolve".to_owned()));
+        }
+        let Trial { prepared, material, place, .. } = trial;
+        // The quarantine holds the merge's objects until the end.
+        let place = place.keep();
+        let dir = place.join("merge");
+        let resolution = prepared.resolve(&material.base_tree, &material.units, &material.store, &dir)?;
+        let text = serde_json::to_vec_pretty(&resolution).expect("plain data with string keys");
+        write_atomically(&self.resolution_file(), &text, self.workshop.durability)?;
+        Ok(resolution)
+    }
+
+    /// Drops the merge workspace.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be removed.
+    pub fn abort(&self) -> Result<(), LandingError> {
+        let resolution = self.resolution()?.ok_or(LandingError::NoLanding("abort"))?;
+        resolve::abort(&resolution)?;
+        let file = self.resolution_file();
+        std::fs::remove_file(&file).map_err(FileError::at("remove", &file))?;
+        Ok(())
+    }
+
+    /// The merge workspace that stands, where there is one.
+    ///
+    /// # Errors
+    /// Its record cannot be read.
+    pub fn resolution(&self) -> Result<Option<Resolution>, LandingError> {
+        let file = self.resolution_file();
+        match std::fs::read(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(FileError::at("read", &file)(error).into()),
+            Ok(text) => {
+                Ok(Some(serde_json::from_slice(&text).map_err(|error| FileError::at("read", &file)(error.into()))?))
             }
         }
-        stage::run_check(argv, dir, CHECK_LIMIT, &log)
+    }
+
+    fn resolution_file(&self) -> PathBuf {
+        self.workshop.run_dir.root().join("resolution.json")
     }
 
     /// Lands what the trial showed, and records it.
@@ -220,10 +307,10 @@ impl<'a> Desk<'a> {
         let dir = self.workshop.run_dir.landing(number);
         let durability = self.workshop.durability;
         let name = self.workshop.run.short();
-        let journal = trial.prepared.journal(&trial.journal_stage, &dir, name, durability)?;
+        let journal = trial.prepared.journal(&trial.bytes, &dir, name, durability)?;
         let record = Record {
             tree: trial.dry_run.tree.clone().unwrap_or_default(),
-            units: trial.units.clone(),
+            units: trial.material.applies.clone(),
             paths: trial.dry_run.files.iter().map(|file| file.path.clone()).collect(),
             verify_skipped: trial.verify_skipped,
         };
@@ -231,7 +318,18 @@ impl<'a> Desk<'a> {
         write_atomically(&dir.join("landing.json"), &text, durability)?;
         land::land(&journal, StopAfter(None))?;
         self.record_landing(number, &record)?;
+        if self.resolution()?.is_some() {
+            self.abort()?;
+        }
         Ok(Landed { number, paths: record.paths })
+    }
+
+    /// Whether a landing or an undo was cut off.
+    ///
+    /// # Errors
+    /// A journal cannot be read.
+    pub fn is_cut_off(&self) -> Result<bool, LandingError> {
+        Ok(self.cut_off()?.is_some())
     }
 
     /// Finishes a landing, or an undo, that was cut off.

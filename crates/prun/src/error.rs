@@ -108,12 +108,21 @@ impl From<DriverError> for CliError {
 
 impl From<IntegrateError> for CliError {
     fn from(error: IntegrateError) -> Self {
-        let code = match &error {
-            IntegrateError::Refused(Refusal::Conflicts) | IntegrateError::Hazard { .. } => ExitCode::Conflicts,
-            IntegrateError::Refused(_) | IntegrateError::Moving { .. } => ExitCode::NotReady,
-            IntegrateError::Git(_) | IntegrateError::File(_) => ExitCode::Unexpected,
+        let hint = error.hint();
+        let failure = match error {
+            IntegrateError::Land(error) => error.into(),
+            IntegrateError::Refused(Refusal::Conflicts | Refusal::Unresolved(_)) | IntegrateError::Hazard { .. } => {
+                Self::new(ExitCode::Conflicts, error)
+            }
+            IntegrateError::Refused(Refusal::NotAsShown { .. } | Refusal::NothingToLand)
+            | IntegrateError::Moving { .. } => Self::new(ExitCode::NotReady, error),
+            IntegrateError::Refused(_) => Self::usage(error),
+            IntegrateError::Git(_) | IntegrateError::File(_) => Self::new(ExitCode::Unexpected, error),
         };
-        Self::new(code, error)
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It never commits and never touches HEAD, refs or the index. The user's edits, commits and untracked
 //! files are a side of the combination; their bytes survive. [`prepare`] says what would happen and changes
-//! nothing; [`Prepared::verify`] checks the combination; [`integrate`] does it all in the right order.
+//! nothing; [`Prepared::verify`] checks the combination; [`land::land`] puts it into the working tree.
 
 mod add_lines;
 mod attribute;
@@ -34,7 +34,7 @@ pub use self::land::LandError;
 use self::path::RepoPath;
 pub use self::prepare::{DryRun, Landed, Prepared, Request, Verified, prepare};
 pub use self::quarantine::Target;
-pub use self::verify::{Check, Ended, Places, integrate};
+pub use self::verify::Check;
 use crate::files::FileError;
 use crate::git::GitError;
 

@@ -1,19 +1,17 @@
-//! The run's check on a combination, and the whole way from a combination into the working tree.
+//! The run's check on a combination, in a clean clone.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use prun_core::outcome::CheckFacts;
 
 use super::attribute::attribute;
-use super::journal::Journal;
-use super::land::{StopAfter, land};
 use super::prepare::{Prepared, Verified};
 use super::root::{Root, Seen};
 use super::stage::{checkout, run_check};
 use super::tree::{entries, paths, splice};
 use super::{IntegrateError, Refusal};
-use crate::files::{Durability, FileError};
+use crate::files::FileError;
 
 /// The run's check.
 #[derive(Clone, Debug)]
@@ -26,59 +24,6 @@ pub struct Check {
     pub limit: Duration,
     /// Its result on the base, where that is known.
     pub on_base: Option<CheckFacts>,
-}
-
-/// Where an integration works. None of these may exist, apart from the log's directory.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// The clean clone of the combination.
-    pub stage: PathBuf,
-    /// The landing's journal, which is kept for `undo`.
-    pub landing: PathBuf,
-    /// The check's output.
-    pub log: PathBuf,
-    /// Tells apart what has to stand in the work tree for the moment of the landing: the run's short name.
-    pub name: String,
-    /// Whether the journal must survive a power cut.
-    pub durability: Durability,
-}
-
-/// How an integration ended without an error.
-#[derive(Debug)]
-pub enum Ended {
-    /// It is in the working tree. The journal takes it back.
-    Landed(Journal),
-    /// The check failed; nothing was changed.
-    CheckFailed,
-}
-
-/// Lands the tree that was shown, after its check: all of it, or nothing.
-///
-/// The bytes that land are taken from the clean clone before the check runs in it.
-///
-/// # Errors
-/// It is not what was shown, there are conflicts, the working tree changed under our hands, or the system
-/// refuses something. Nothing of it is in the working tree then, unless the error says otherwise.
-pub fn integrate(
-    prepared: &mut Prepared,
-    shown: &str,
-    check: Option<&Check>,
-    places: &Places,
-) -> Result<Ended, IntegrateError> {
-    prepared.insist_on(shown)?;
-    match check {
-        Some(_) => prepared.stage(&places.stage)?,
-        None => prepared.stage_landing(&places.stage)?,
-    }
-    let journal = prepared.journal(&places.stage, &places.landing, &places.name, places.durability)?;
-    if let Some(check) = check
-        && !prepared.verify(check, &places.stage, &places.log)?.combination.ok
-    {
-        std::fs::remove_dir_all(&places.landing).map_err(FileError::at("remove", &places.landing))?;
-        return Ok(Ended::CheckFailed);
-    }
-    land(&journal, StopAfter::default())?;
-    Ok(Ended::Landed(journal))
 }
 
 impl Prepared {

@@ -56,7 +56,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let workshop = context.workshop(&id)?;
     let mut desk = Desk::open(&workshop).map_err(|error| integrate::failure(context, error, &open))?;
     let trial = desk.trial(&TrialOptions::default()).map_err(|error| integrate::failure(context, error, &open))?;
-    reconcile::show(context.ui, &trial.reconciliation, name)?;
+    reconcile::show(context.ui, trial.reconciliation(), name)?;
     integrate::show(context, &trial)?;
     let code = integrate::verdict(&trial.dry_run);
     if code != ExitCode::Ok {

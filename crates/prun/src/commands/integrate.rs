@@ -26,9 +26,15 @@ pub(crate) struct Args {
     /// Land this tree, as a dry run showed it, or nothing
     #[arg(long, value_name = "ID", group = "act")]
     tree: Option<String>,
-    /// Finish a landing that was cut off
-    #[arg(long = "continue", group = "act")]
+    /// Make a merge workspace outside the repository for what is at odds, and print its path
+    #[arg(long, group = "act")]
+    resolve: bool,
+    /// Finish a landing that was cut off, or take what was resolved
+    #[arg(long = "continue")]
     continues: bool,
+    /// Drop the merge workspace
+    #[arg(long, group = "act")]
+    abort: bool,
     /// Take a reported overlap as it was combined; repeatable
     #[arg(long, value_name = "PATH")]
     accept_overlap: Vec<String>,
@@ -44,16 +50,24 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let run = context.find_run(args.run.as_deref(), Intent::Change)?;
     let workshop = context.workshop(&run.card.run)?;
     let mut desk = Desk::open(&workshop).map_err(|error| failure(context, error, &run))?;
-    if args.continues {
+    if args.abort {
+        desk.abort().map_err(|error| failure(context, error, &run))?;
+        context.ui.line("the merge workspace is dropped; nothing else was changed")?;
+        return Ok(ExitCode::Ok);
+    }
+    if args.continues && desk.is_cut_off().map_err(|error| failure(context, error, &run))? {
         return go_on(context, &mut desk, &run);
     }
     let accepted: BTreeSet<String> = args.accept_overlap.iter().cloned().collect();
-    let options = TrialOptions { accepted, no_verify: args.no_verify };
+    let options = TrialOptions { accepted, no_verify: args.no_verify || args.resolve, resolved: args.continues };
     let trial = desk.trial(&options).map_err(|error| failure(context, error, &run))?;
     if args.json {
         context.ui.json(&trial.dry_run)?;
     } else {
         show(context, &trial)?;
+    }
+    if args.resolve {
+        return resolve(context, &desk, trial, &run);
     }
     if args.dry_run {
         return Ok(verdict(&trial.dry_run));
@@ -65,7 +79,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
                 .hint("the log is named above; --no-verify lands all the same, and is recorded"))
         }
         code => Err(CliError::new(code, "conflicts or overlaps stand in the way; nothing was changed")
-            .hint("exclude a unit, or retry one with the other's change in its prompt")
+            .hint(format!("by hand: prun integrate {} --resolve", run.card.run.short()))
+            .hint("or exclude a unit, or retry one with the other's change in its prompt")
             .hint("an overlap that was combined is taken by --accept-overlap PATH")),
     }
 }
@@ -96,7 +111,8 @@ fn land(context: &Context, desk: &mut Desk<'_>, trial: &Trial, args: &Args, run:
         None => {
             let message = "nothing was changed: off a terminal the tree of a dry run has to be named";
             let short = tree.get(..12).unwrap_or(&tree);
-            let hint = format!("for the user: prun integrate {name} --tree {short}");
+            let continues = if args.continues { " --continue" } else { "" };
+            let hint = format!("for the user: prun integrate {name}{continues} --tree {short}");
             return Err(CliError::new(ExitCode::NotReady, message).hint(hint));
         }
     };
@@ -124,6 +140,15 @@ pub(crate) fn land_tree(
     if let Some(line) = also_yours {
         context.ui.line(format!("these also hold your own edits:  {}", escape_line(&line)))?;
     }
+    Ok(ExitCode::Ok)
+}
+
+fn resolve(context: &Context, desk: &Desk<'_>, trial: Trial, run: &OpenRun) -> CliResult {
+    let resolution = desk.resolve(trial).map_err(|error| failure(context, error, run))?;
+    let name = run.card.run.short();
+    context.ui.line(resolution.dir.display().to_string())?;
+    context.ui.say(format!("resolve there: {}", resolution.conflicts.join(", ")));
+    context.ui.say(format!("then: prun integrate {name} --continue · or drop it: prun integrate {name} --abort"));
     Ok(ExitCode::Ok)
 }
 
@@ -211,6 +236,7 @@ pub(crate) fn failure(context: &Context, error: LandingError, run: &OpenRun) -> 
         LandingError::CutOff(_) => CliError::new(ExitCode::NotReady, format!("{error}; nothing else was changed"))
             .hint(format!("`prun integrate {name} --continue` finishes it, `prun undo {name}` takes it back")),
         LandingError::NoRepository => CliError::usage(error),
+        LandingError::Resolution(message) => CliError::usage(message),
         LandingError::NoLanding(_) => CliError::new(ExitCode::NotReady, error),
         LandingError::VerifyFailed(_) => CliError::new(ExitCode::VerifyFailed, error),
         LandingError::Integrate(error) => error.into(),

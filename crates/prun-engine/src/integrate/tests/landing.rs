@@ -10,7 +10,7 @@ use super::bench::{Files, Node, file, put};
 use crate::files::Durability;
 use crate::integrate::journal::{Journal, OpKind, Phase};
 use crate::integrate::land::{StopAfter, land, resume, undo};
-use crate::integrate::{Check, Ended, LandError, Places, Prepared, integrate};
+use crate::integrate::{Check, LandError, Prepared};
 
 const GO: StopAfter = StopAfter(None);
 
@@ -332,13 +332,6 @@ fn what_a_check_writes_into_the_clone_does_not_land() {
 fn a_failed_check_lands_nothing_and_a_good_one_lands_what_was_shown() {
     let bench = busy();
     let before = bench.files();
-    let places = |name: &str| Places {
-        stage: bench.path(&format!("stage-{name}")),
-        landing: bench.path(&format!("landing-{name}")),
-        log: bench.path(&format!("log-{name}")),
-        name: name.to_owned(),
-        durability: Durability::Cached,
-    };
     let check = |script: &str| Check {
         setup: Some(["sh", "-c", "echo prepared > setup"].map(str::to_owned).to_vec()),
         argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
@@ -347,13 +340,17 @@ fn a_failed_check_lands_nothing_and_a_good_one_lands_what_was_shown() {
     };
     let mut prepared = bench.prepare().unwrap();
     let tree = prepared.dry_run.tree.clone().unwrap();
-    assert!(integrate(&mut prepared, "000000", None, &places("other")).is_err());
-    let ended = integrate(&mut prepared, &tree, Some(&check("test -f gone/a")), &places("bad")).unwrap();
-    assert!(matches!(ended, Ended::CheckFailed));
-    assert_eq!(prepared.dry_run.verify.as_ref().unwrap().combination.exit, Exit::Code { code: 1 });
+    assert!(prepared.insist_on("000000").is_err());
+    prepared.insist_on(&tree).unwrap();
+    let stage = bench.path("stage");
+    prepared.stage(&stage).unwrap();
+    let journal = prepared.journal(&stage, &bench.path("landing"), "name", Durability::Cached).unwrap();
+    let log = bench.path("log");
+    let failed = prepared.verify(&check("test -f gone/a"), &stage, &log).unwrap();
+    assert_eq!(failed.combination.exit, Exit::Code { code: 1 });
     assert_eq!(bench.files(), before);
     let script = "test -f setup && grep uncommitted mine && git rev-parse HEAD && echo spoilt > edit";
-    let ended = integrate(&mut prepared, &tree, Some(&check(script)), &places("good")).unwrap();
-    assert!(matches!(ended, Ended::Landed(_)));
+    assert!(prepared.verify(&check(script), &stage, &log).unwrap().combination.ok);
+    land(&journal, GO).unwrap();
     assert_eq!((bench.read("edit"), bench.read("setup")), (file("new\n"), None));
 }
