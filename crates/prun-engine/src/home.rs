@@ -97,10 +97,10 @@ impl RunDir {
         &self.root
     }
 
-    /// The plan as it was accepted.
+    /// The plan as it was accepted, every default filled in, prompts included.
     #[must_use]
     pub fn plan(&self) -> PathBuf {
-        self.root.join("plan.toml")
+        self.root.join("plan.json")
     }
 
     /// The ledger.

@@ -168,6 +168,24 @@ impl Context {
         Ok((run, id))
     }
 
+    /// What `text` names: a unit as RUN/UNIT, a run, or a unit of the newest run, in this order.
+    ///
+    /// # Errors
+    /// It names neither.
+    pub(crate) fn find_either(&self, text: Option<&str>) -> CliResult<(OpenRun, Option<UnitId>)> {
+        let Some(text) = text else { return self.find_run(None, Intent::Look).map(|run| (run, None)) };
+        if text.contains('/') {
+            return self.find_unit(text, Intent::Look).map(|(run, unit)| (run, Some(unit)));
+        }
+        match self.find_run(Some(text), Intent::Look) {
+            Ok(run) => Ok((run, None)),
+            Err(no_run) => match self.find_unit(text, Intent::Look) {
+                Ok((run, unit)) => Ok((run, Some(unit))),
+                Err(_) => Err(no_run),
+            },
+        }
+    }
+
     /// Has a command carried out by the run's supervisor, or by ourselves where there is none.
     ///
     /// # Errors

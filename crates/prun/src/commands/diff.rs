@@ -3,7 +3,7 @@
 use prun_core::ids::UnitId;
 use prun_engine::workspace::{PatchOptions, patch};
 
-use crate::context::{Context, Intent, OpenRun};
+use crate::context::{Context, OpenRun};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let (run, unit) = find(context, args.what.as_deref())?;
+    let (run, unit) = context.find_either(args.what.as_deref())?;
     if let Some(unit) = unit {
         let changes = run.unit(&unit).facts().and_then(|facts| facts.changes.as_ref());
         if changes.is_none() {
@@ -41,21 +41,6 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         }
     }
     Ok(ExitCode::Ok)
-}
-
-/// A run by its name wins over a unit of the newest run by its own.
-fn find(context: &Context, what: Option<&str>) -> CliResult<(OpenRun, Option<UnitId>)> {
-    match what {
-        Some(what) if what.contains('/') => context.find_unit(what, Intent::Look).map(|(run, unit)| (run, Some(unit))),
-        Some(what) => match context.find_run(Some(what), Intent::Look) {
-            Ok(run) => Ok((run, None)),
-            Err(no_run) => match context.find_unit(what, Intent::Look) {
-                Ok((run, unit)) => Ok((run, Some(unit))),
-                Err(_) => Err(no_run),
-            },
-        },
-        None => context.find_run(None, Intent::Look).map(|run| (run, None)),
-    }
 }
 
 fn show(context: &Context, run: &OpenRun, unit: &UnitId, args: &Args) -> CliResult<()> {
