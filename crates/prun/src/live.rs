@@ -4,7 +4,7 @@
 mod keys;
 mod tails;
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use prun_core::digest::header;
@@ -21,6 +21,7 @@ use prun_engine::{control, runs};
 
 use crate::context::Context;
 use crate::error::CliResult;
+use crate::interrupt;
 use crate::print::{event_line, fit, unit_line};
 use crate::ui::Ui;
 use keys::Keys;
@@ -51,11 +52,8 @@ pub(crate) enum ViewEnd {
     SupervisorLost,
 }
 
-/// What a viewer hears beside the ledger.
-enum Heard {
-    Interrupt,
-    Detach,
-}
+/// The key that detaches.
+const DETACH: u8 = b'd';
 
 struct Viewer<'a> {
     context: &'a Context,
@@ -77,28 +75,26 @@ pub(crate) fn follow(context: &Context, id: &RunId, shown: Seq, on_interrupt: On
     let reader = Reader::open(&dir)?;
     let (state, tails) = (RunState::default(), Tails::default());
     let mut viewer = Viewer { context, dir, id: id.clone(), reader, state, tails, block: 0, interrupts: 0 };
-    let (sender, heard) = channel();
-    let interrupts = sender.clone();
-    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
-    std::thread::spawn(move || {
-        for _ in &mut signals {
-            // The viewer may have left meanwhile.
-            let _ = interrupts.send(Heard::Interrupt);
-        }
-    });
+    let interrupted = interrupt::listen()?;
+    let (sender, keys) = channel();
     let takes_keys = on_interrupt == OnInterrupt::StopRun && context.ui.can_ask();
     let _keys = takes_keys.then(|| {
         Keys::listen(move |key| {
-            if key == b'd' {
-                let _ = sender.send(Heard::Detach);
-            }
+            // The viewer may have left meanwhile.
+            let _ = sender.send(key);
         })
     });
-    viewer.run(&heard, shown, on_interrupt)
+    viewer.run(&interrupted, &keys, shown, on_interrupt)
 }
 
 impl Viewer<'_> {
-    fn run(&mut self, heard: &Receiver<Heard>, shown: Seq, on_interrupt: OnInterrupt) -> CliResult<ViewEnd> {
+    fn run(
+        &mut self,
+        interrupted: &Receiver<()>,
+        keys: &Receiver<u8>,
+        shown: Seq,
+        on_interrupt: OnInterrupt,
+    ) -> CliResult<ViewEnd> {
         let mut quiet_looks = 0;
         loop {
             let events = self.reader.after(self.state.seq)?;
@@ -121,11 +117,11 @@ impl Viewer<'_> {
             {
                 return Ok(ViewEnd::SupervisorLost);
             }
-            match heard.recv_timeout(LOOK) {
-                Ok(Heard::Detach) => return Ok(ViewEnd::Detached),
-                Ok(Heard::Interrupt) if self.interrupted(on_interrupt) => return Ok(ViewEnd::Interrupted),
-                Ok(Heard::Interrupt) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => wait(LOOK),
+            if keys.try_iter().any(|key| key == DETACH) {
+                return Ok(ViewEnd::Detached);
+            }
+            if interrupted.recv_timeout(LOOK).is_ok() && self.interrupted(on_interrupt) {
+                return Ok(ViewEnd::Interrupted);
             }
         }
     }
@@ -214,9 +210,4 @@ fn footer(view: &RunView, run: &str, on_interrupt: OnInterrupt, stopping: bool) 
         OnInterrupt::Leave => "Ctrl-C: leave, the run goes on",
     };
     format!("{} · {keys}", header(view, run))
-}
-
-#[expect(clippy::disallowed_methods, reason = "the channel is closed, so there is nothing else to wait for")]
-fn wait(time: Duration) {
-    std::thread::sleep(time);
 }

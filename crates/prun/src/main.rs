@@ -6,6 +6,7 @@ mod context;
 mod demo;
 mod error;
 mod exit_code;
+mod interrupt;
 mod live;
 mod print;
 mod supervisor;

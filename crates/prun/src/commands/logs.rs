@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use prun_core::ids::{Attempt, UnitId};
@@ -13,6 +13,7 @@ use prun_engine::state_dir;
 use crate::context::{Context, Intent, OpenRun};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
+use crate::interrupt;
 
 /// How often a tail that is followed is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -49,13 +50,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     if !args.follow {
         return Ok(ExitCode::Ok);
     }
-    let (sender, interrupted) = channel();
-    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
-    std::thread::spawn(move || {
-        for _ in &mut signals {
-            let _ = sender.send(());
-        }
-    });
+    let interrupted = interrupt::listen()?;
     loop {
         run.refresh()?;
         // Asked before the last look, so that nothing written in between is missed.

@@ -1,6 +1,6 @@
 //! `prun wait`: the coordinator's sleep. Wakes at the first event that calls for action.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use prun_core::digest::{digest, header, is_actionable, is_all_well};
@@ -11,6 +11,7 @@ use super::run::lost;
 use crate::context::{Context, Intent, OpenRun};
 use crate::error::CliResult;
 use crate::exit_code::ExitCode;
+use crate::interrupt;
 
 /// How often the ledger is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -34,13 +35,7 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let mut run = context.find_run(args.run.as_deref(), Intent::Look)?;
     let deadline = (args.timeout > 0).then(|| Instant::now() + Duration::from_secs(args.timeout));
-    let (sender, interrupted) = channel();
-    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT])?;
-    std::thread::spawn(move || {
-        for _ in &mut signals {
-            let _ = sender.send(());
-        }
-    });
+    let interrupted = interrupt::listen()?;
     loop {
         if let Some(code) = woken(&run, Seq(args.since)) {
             return report(context, &run, args.json, code);
