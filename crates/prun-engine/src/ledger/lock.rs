@@ -1,11 +1,14 @@
 //! `supervisor.lock`: its holder is the run's one writer.
+//!
+//! It is a lock of an open file description: unlike one of `flock` it can be asked about without being
+//! taken, so that whoever only looks never keeps a supervisor from starting.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use prun_core::event::ProcessIdentity;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::files::FileError;
 use crate::home::RunDir;
@@ -35,10 +38,11 @@ impl RunLock {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&path).map_err(FileError::at("open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(FileError::at("lock", &path)(error.into())),
+        match lock_command(&file, libc::F_OFD_SETLK) {
+            Ok(_) => Ok(Some(Self { file })),
+            // Both are allowed by POSIX for a lock that another one holds.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
+            Err(error) => Err(FileError::at("lock", &path)(error)),
         }
     }
 
@@ -53,17 +57,36 @@ impl RunLock {
         self.file.write_all(&text)
     }
 
-    /// Who holds the lock of `run`, without taking it for longer than the look.
+    /// Who holds the lock of `run`. It is not taken, not even for a moment.
     ///
     /// # Errors
-    /// The lock file cannot be opened or locked.
+    /// The lock file cannot be opened or asked about.
     pub fn holder(run: &RunDir) -> Result<LockHolder, FileError> {
-        if Self::try_take(run)?.is_some() {
+        let path = run.supervisor_lock();
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LockHolder::Nobody),
+            opened => opened.map_err(FileError::at("open", &path))?,
+        };
+        let found = lock_command(&file, libc::F_OFD_GETLK).map_err(FileError::at("look at the lock", &path))?;
+        if i32::from(found.l_type) == libc::F_UNLCK {
             return Ok(LockHolder::Nobody);
         }
-        let path = run.supervisor_lock();
         let mut text = String::new();
-        let read = File::open(&path).and_then(|mut file| file.read_to_string(&mut text));
+        let read = file.read_to_string(&mut text);
         Ok(LockHolder::Somebody(read.ok().and_then(|_| serde_json::from_str(&text).ok())))
+    }
+}
+
+/// Takes a write lock on the whole of `file`, or asks what stands in its way.
+#[expect(unsafe_code, reason = "locks of open file descriptions have no safe wrapper")]
+fn lock_command(file: &File, command: libc::c_int) -> io::Result<libc::flock> {
+    // SAFETY: all-zero bytes are a valid `flock`: the whole file, and no process, as these commands demand.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open, and the pointer is to a live variable of the right type.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(lock),
     }
 }

@@ -154,6 +154,22 @@ mod tests {
     }
 
     #[test]
+    fn whoever_looks_at_the_lock_is_in_nobodys_way() {
+        let (_dir, run) = ledger();
+        assert_eq!(RunLock::holder(&run).unwrap(), LockHolder::Nobody);
+        std::thread::scope(|scope| {
+            let looker = scope.spawn(|| (0..2_000).filter(|_| RunLock::holder(&run).is_ok()).count());
+            while !looker.is_finished() {
+                let mut lock = RunLock::try_take(&run).unwrap().expect("only a looker is about");
+                let own = crate::process::own_identity();
+                lock.sign(&own).unwrap();
+                assert_eq!(RunLock::holder(&run).unwrap(), LockHolder::Somebody(Some(own)));
+            }
+            assert_eq!(looker.join().unwrap(), 2_000);
+        });
+    }
+
+    #[test]
     fn an_event_is_never_overwritten() {
         let (_dir, run) = ledger();
         let lock = RunLock::try_take(&run).unwrap().unwrap();
