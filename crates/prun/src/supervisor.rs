@@ -8,6 +8,7 @@ use prun_core::ids::RunId;
 use prun_engine::driver::own_program;
 use prun_engine::files::FileError;
 use prun_engine::home::Home;
+use prun_engine::runs;
 
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
@@ -41,9 +42,18 @@ pub(crate) fn start(home: &Home, run: &RunId, resume: bool) -> CliResult<()> {
     if line.trim_end() == READY {
         return Ok(());
     }
-    let _ = child.wait();
+    let status = child.wait();
+    if status.is_ok_and(|status| status.code() == Some(ExitCode::Usage as i32)) && runs::supervisor(&dir).is_some() {
+        return Err(under_way(run));
+    }
     let said = std::fs::read(&log_path).unwrap_or_default();
     let said = String::from_utf8_lossy(said.get(usize::try_from(said_before).unwrap_or(0)..).unwrap_or_default());
     let message = format!("the supervisor of run {} did not start: {}", run.short(), said.trim());
     Err(CliError::new(ExitCode::Unexpected, message))
+}
+
+/// The error that says that somebody drives a run already.
+pub(crate) fn under_way(run: &RunId) -> CliError {
+    let name = run.short();
+    CliError::usage(format!("run {name} is under way")).hint(format!("`prun attach {name}` shows it"))
 }

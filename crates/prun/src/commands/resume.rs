@@ -20,7 +20,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let run = context.find_run(args.run.as_deref(), Intent::Change)?;
     let name = run.card.run.short();
     if run.driven {
-        return Err(CliError::usage(format!("run {name} is under way")).hint(format!("`prun attach {name}` shows it")));
+        return Err(supervisor::under_way(&run.card.run));
     }
     if run.state.ended == Some(false) {
         let hint = format!("`prun retry {name}/UNIT` tries a unit again");
