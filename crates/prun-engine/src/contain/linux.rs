@@ -86,13 +86,18 @@ pub fn sweep(is_subreaper: bool, collect: &mut dyn FnMut() -> bool) -> SweepFact
 /// from it, and every process that carries its token, with what descends from those.
 #[must_use]
 pub fn reap_by_token(identity: &Identity) -> SweepFacts {
-    let entry = format!("{TOKEN_VARIABLE}={}", identity.token);
+    reap_marked(&identity.token, identity.worker.as_ref())
+}
+
+/// Ends `leader`, every process that carries `token`, and what descends from any of them.
+pub fn reap_marked(token: &str, leader: Option<&ProcessIdentity>) -> SweepFacts {
+    let entry = format!("{TOKEN_VARIABLE}={token}");
     let own = own_identity();
     let mut hunt = Hunt::new(SWEEP_BOUND);
     let mut find = || {
         let mut found: Vec<ProcessStat> = with_environment_entry(entry.as_bytes());
-        let worker = identity.worker.as_ref().filter(|worker| is_alive(worker));
-        found.extend(worker.and_then(|worker| stat(worker.pid)));
+        let leader = leader.filter(|leader| is_alive(leader));
+        found.extend(leader.and_then(|leader| stat(leader.pid)));
         let below: Vec<ProcessStat> = found.iter().flat_map(|root| descendants(root.pid)).collect();
         found.extend(below);
         found.retain(|stat| !stat.is_dead() && stat.pid != own.pid);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use prun_core::outcome::Exit;
 
-pub use linux::{become_subreaper, keep_descriptors_private, reap_by_token, reap_one, sweep};
+pub use linux::{become_subreaper, keep_descriptors_private, reap_by_token, reap_marked, reap_one, sweep};
 
 /// The variable that marks a worker and what it starts.
 pub const TOKEN_VARIABLE: &str = "PRUN_TOKEN";

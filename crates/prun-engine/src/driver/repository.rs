@@ -7,7 +7,8 @@ use prun_core::run::RunState;
 use serde::{Deserialize, Serialize};
 
 use super::workshop::{CHECK_LIMIT, Workshop};
-use crate::home::RunDir;
+use crate::contain;
+use crate::home::{RunDir, sha256_hex};
 use crate::integrate::stage;
 use crate::workspace::Base;
 use crate::workspace::clone::{self, ClonePlan};
@@ -62,7 +63,10 @@ impl Workshop {
         let tree = base.as_ref().map(|base| base.tree.clone()).unwrap_or_default();
         let dir = self.run_dir.root().join("base-check");
         let log = self.run_dir.root().join("base-check.log");
+        // The same for every supervisor of this run: one that was killed may have left its check behind.
+        let token = sha256_hex(format!("{} base check", self.run).as_bytes());
         let run = || -> Result<CheckFacts, String> {
+            contain::reap_marked(&token, None);
             let store = self.store.as_ref().ok_or("the run has no repository")?;
             let base = base.ok_or("the run has no base")?;
             let argv = self.plan.verify.as_ref().ok_or("the plan has no check")?.argv();
@@ -75,13 +79,13 @@ impl Workshop {
             let plan = ClonePlan { store, mirror, base: &base, dir: &dir, trusted_index: &trusted_index };
             clone::prepare(&plan).map_err(|error| error.to_string())?;
             if let Some(setup) = &self.plan.setup {
-                let facts =
-                    stage::run_check(&setup.argv(), &dir, CHECK_LIMIT, &log).map_err(|error| error.to_string())?;
+                let facts = stage::run_check(&setup.argv(), &dir, CHECK_LIMIT, &log, &token)
+                    .map_err(|error| error.to_string())?;
                 if !facts.ok {
                     return Ok(facts);
                 }
             }
-            stage::run_check(&argv, &dir, CHECK_LIMIT, &log).map_err(|error| error.to_string())
+            stage::run_check(&argv, &dir, CHECK_LIMIT, &log, &token).map_err(|error| error.to_string())
         };
         let check = run().unwrap_or_else(|error| CheckFacts {
             ok: false,

@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::IntegrateError;
 use super::quarantine::Quarantine;
+use crate::contain::{TOKEN_VARIABLE, reap_marked};
 use crate::files::FileError;
 
 /// Checks `tree` out at `dir`, which must not exist: a repository of its own, without a remote, whose HEAD is
@@ -32,11 +33,18 @@ pub fn checkout(quarantine: &Quarantine, tree: &str, dir: &Path) -> Result<(), I
     Ok(())
 }
 
-/// Runs a check in `dir`, its output appended to `log`, and ends its process group afterwards in any case.
+/// Runs a check in `dir`, its output appended to `log`, and ends afterwards in any case what it started: its
+/// process group, and whatever carries `token`. Whoever finds that a caller died ends that by the token, too.
 ///
 /// # Errors
 /// The log cannot be opened. A program that cannot be started is a fact of the check.
-pub fn run_check(argv: &[String], dir: &Path, limit: Duration, log: &Path) -> Result<CheckFacts, FileError> {
+pub fn run_check(
+    argv: &[String],
+    dir: &Path,
+    limit: Duration,
+    log: &Path,
+    token: &str,
+) -> Result<CheckFacts, FileError> {
     let output = File::options().create(true).append(true).open(log).map_err(FileError::at("open", log))?;
     let second = output.try_clone().map_err(FileError::at("open", log))?;
     let facts = |exit: Exit, timed_out: bool, began: Instant| CheckFacts {
@@ -50,6 +58,7 @@ pub fn run_check(argv: &[String], dir: &Path, limit: Duration, log: &Path) -> Re
     let (program, args) = argv.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
     let mut command = Command::new(program);
     command.args(args).current_dir(dir).stdin(Stdio::null()).stdout(output).stderr(second).process_group(0);
+    command.env(TOKEN_VARIABLE, token);
     for name in GIT_LOCATIONS {
         command.env_remove(name);
     }
@@ -60,7 +69,9 @@ pub fn run_check(argv: &[String], dir: &Path, limit: Duration, log: &Path) -> Re
             return Ok(facts(Exit::NotStarted { code, error: format!("{program}: {error}") }, false, began));
         }
     };
-    let (status, timed_out) = wait(&mut child, limit).map_err(FileError::at("wait for the check in", dir))?;
+    let ended = wait(&mut child, limit);
+    reap_marked(token, None);
+    let (status, timed_out) = ended.map_err(FileError::at("wait for the check in", dir))?;
     Ok(facts(exit_of(status), timed_out, began))
 }
 
@@ -115,11 +126,15 @@ fn exit_of(status: ExitStatus) -> Exit {
 mod tests {
     use super::*;
 
+    fn token() -> String {
+        crate::state_dir::random_hex::<16>().unwrap()
+    }
+
     fn check(script: &str, limit: Duration) -> (CheckFacts, String) {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let argv = ["sh", "-c", script].map(str::to_owned);
-        let facts = run_check(&argv, dir.path(), limit, &log).unwrap();
+        let facts = run_check(&argv, dir.path(), limit, &log, &token()).unwrap();
         (facts, std::fs::read_to_string(log).unwrap())
     }
 
@@ -131,7 +146,7 @@ mod tests {
         assert!(check("true", minute).0.ok);
         assert_eq!(check("kill -9 $$", minute).0.exit, Exit::Signal { signal: 9 });
         let dir = tempfile::tempdir().unwrap();
-        let facts = run_check(&["/no/such".into()], dir.path(), minute, &dir.path().join("log")).unwrap();
+        let facts = run_check(&["/no/such".into()], dir.path(), minute, &dir.path().join("log"), &token()).unwrap();
         assert!(matches!(facts.exit, Exit::NotStarted { code: 127, .. }));
     }
 
@@ -139,5 +154,12 @@ mod tests {
     fn a_check_over_its_limit_is_ended_with_its_group() {
         let (facts, _) = check("sleep 600 & sleep 600", Duration::from_millis(50));
         assert!(facts.timed_out && !facts.ok && facts.millis < 60_000);
+    }
+
+    #[test]
+    fn a_check_leaves_nothing_behind_that_it_started() {
+        let (facts, log) = check("setsid sleep 600 & echo $!", Duration::from_secs(60));
+        assert!(facts.ok);
+        assert_eq!(crate::process::identity(log.trim().parse().unwrap()), None);
     }
 }

@@ -12,6 +12,7 @@ use super::stage::{checkout, run_check};
 use super::tree::{entries, paths, splice};
 use super::{IntegrateError, Refusal};
 use crate::files::FileError;
+use crate::state_dir::random_hex;
 
 /// The run's check.
 #[derive(Clone, Debug)]
@@ -83,10 +84,13 @@ impl Prepared {
     /// # Errors
     /// The log cannot be written, or a process not be waited for.
     pub fn verify(&mut self, check: &Check, stage: &Path, log: &Path) -> Result<&Verified, FileError> {
-        let setup = check.setup.as_ref().map(|setup| run_check(setup, stage, check.limit, log)).transpose()?;
+        // Another landing of the run may be tried at the same time.
+        let token = random_hex::<16>().map_err(FileError::at("name the check in", stage))?;
+        let run = |argv: &[String]| run_check(argv, stage, check.limit, log, &token);
+        let setup = check.setup.as_deref().map(run).transpose()?;
         let combination = match setup.filter(|facts| !facts.ok) {
             Some(failed) => failed,
-            None => run_check(&check.argv, stage, check.limit, log)?,
+            None => run(&check.argv)?,
         };
         Ok(self.dry_run.verify.insert(Verified { base: check.on_base.clone(), combination }))
     }
