@@ -298,6 +298,39 @@ impl Usage {
     pub fn total_tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            cached_input_tokens: self.cached_input_tokens.saturating_add(other.cached_input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cost_micro_usd: either(self.cost_micro_usd, other.cost_micro_usd, u64::saturating_add),
+            turns: either(self.turns, other.turns, u32::saturating_add),
+        }
+    }
+
+    /// What was added since the totals were `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let cost = before.cost_micro_usd.unwrap_or(0);
+        let turns = before.turns.unwrap_or(0);
+        Self {
+            input_tokens: self.input_tokens.saturating_sub(before.input_tokens),
+            cached_input_tokens: self.cached_input_tokens.saturating_sub(before.cached_input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(before.output_tokens),
+            cost_micro_usd: self.cost_micro_usd.map(|total| total.saturating_sub(cost)),
+            turns: self.turns.map(|total| total.saturating_sub(turns)),
+        }
+    }
+}
+
+fn either<T>(one: Option<T>, other: Option<T>, both: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(both(one, other)),
+        (one, other) => one.or(other),
+    }
 }
 
 /// What ended the tree, and what it could prove.
@@ -328,6 +361,9 @@ pub struct AttemptFacts {
     pub stopped: Option<StopReason>,
     /// The signal that the dispatcher itself got, where it got one.
     pub dispatcher_signal: Option<i32>,
+    /// The dispatcher died: its successor wrote down what could still be seen.
+    #[serde(default)]
+    pub dispatcher_died: bool,
     /// The set-up command, where there was one.
     pub setup: Option<CheckFacts>,
     /// The client's own last word.
@@ -375,6 +411,9 @@ pub struct AttemptFacts {
 pub fn judge(facts: &AttemptFacts) -> Outcome {
     if !facts.sweep.survivors.is_empty() {
         return Outcome::Failed(Cause::KillFailed);
+    }
+    if facts.dispatcher_died {
+        return Outcome::Failed(Cause::DispatchDead);
     }
     if let Some(reason) = facts.stopped.filter(|reason| reason.is_asked_for() || *reason == StopReason::Hold) {
         return Outcome::Stopped(reason);
@@ -508,6 +547,7 @@ pub(crate) mod tests {
             exit: Exit::Code { code: 0 },
             stopped: None,
             dispatcher_signal: None,
+            dispatcher_died: false,
             setup: None,
             final_event: FinalEvent::Completed,
             error: None,
@@ -602,5 +642,24 @@ pub(crate) mod tests {
     fn names_are_the_stored_ones() {
         assert_eq!(Outcome::Failed(Cause::DispatchDead).to_string(), "failed(dispatch-dead)");
         assert_eq!(Outcome::Incomplete(Gap::NoResult).to_string(), "incomplete(no-result)");
+    }
+
+    #[test]
+    fn tokens_of_a_session_that_goes_on_are_counted_once() {
+        let usage = |input, output| Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
+        let (first, total) = (usage(200, 20), Usage { turns: Some(3), ..usage(300, 35) });
+        let second = total.since(&first);
+        assert_eq!((second.input_tokens, second.output_tokens, second.turns), (100, 15, Some(3)));
+        assert_eq!(first.plus(&second), total);
+        // A client that counts from anew is believed, and not below nothing.
+        assert_eq!(usage(50, 5).since(&first), usage(0, 0));
+        let money = Usage { cost_micro_usd: Some(7), ..usage(1, 1) };
+        assert_eq!(money.plus(&usage(1, 1)).cost_micro_usd, Some(7));
+    }
+
+    #[test]
+    fn what_a_dead_dispatcher_left_is_no_success() {
+        let facts = AttemptFacts { dispatcher_died: true, ..good_facts() };
+        assert_eq!(judge(&facts), Outcome::Failed(Cause::DispatchDead));
     }
 }

@@ -226,7 +226,7 @@ mod tests {
     use crate::ids::Attempt;
     use crate::outcome::{AttemptFacts, Cause, ChangeKind, Exit, FileChange, FinalEvent, Gap, ResultFacts, SweepFacts};
     use crate::time::Timestamp;
-    use crate::unit::AttemptRecord;
+    use crate::unit::{AttemptRecord, NextAttempt};
 
     struct Case {
         mode: Mode,
@@ -290,6 +290,7 @@ mod tests {
             exit: Exit::Code { code: 0 },
             stopped: None,
             dispatcher_signal: None,
+            dispatcher_died: false,
             setup: None,
             final_event: FinalEvent::NotApplicable,
             error: None,
@@ -314,6 +315,7 @@ mod tests {
             attempt: Attempt(1),
             executor: "command".parse().unwrap(),
             dir: "d".into(),
+            begins: NextAttempt::default(),
             began: at,
             started: Some(at),
             ended: Some(at),

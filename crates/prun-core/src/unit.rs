@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{ProcessIdentity, RequeuedBy, RetryHow, UnitEvent, UnitSetup};
 use crate::ids::{Attempt, ExecutorName};
-use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason};
+use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason, Usage};
 use crate::time::Timestamp;
 
 /// A unit and all that is known of it.
@@ -134,6 +134,8 @@ pub struct AttemptRecord {
     pub executor: ExecutorName,
     /// Its directory, relative to the run's.
     pub dir: String,
+    /// How it was to begin.
+    pub begins: NextAttempt,
     /// When it began.
     pub began: Timestamp,
     /// When its dispatcher was started.
@@ -144,6 +146,15 @@ pub struct AttemptRecord {
     pub outcome: Option<Outcome>,
     /// What was seen of it.
     pub facts: Option<Box<AttemptFacts>>,
+}
+
+impl AttemptRecord {
+    /// Whether its workspace was handed to a dispatcher. One that a dead supervisor started is known by its
+    /// facts alone.
+    #[must_use]
+    pub fn was_started(&self) -> bool {
+        self.started.is_some() || self.facts.is_some()
+    }
 }
 
 /// How the next attempt begins.
@@ -196,6 +207,14 @@ impl Unit {
     #[must_use]
     pub fn facts(&self) -> Option<&AttemptFacts> {
         self.attempts.last().and_then(|record| record.facts.as_deref())
+    }
+
+    /// What earlier attempts spent in this session of the client's.
+    #[must_use]
+    pub fn spent_in(&self, session: &str) -> Usage {
+        let facts = self.attempts.iter().filter_map(|record| record.facts.as_deref());
+        let shares = facts.filter(|facts| facts.session.as_deref() == Some(session)).filter_map(|facts| facts.usage);
+        shares.fold(Usage::default(), |sum, share| sum.plus(&share))
     }
 
     /// The verdict, once settled.
@@ -303,6 +322,7 @@ impl Unit {
                     attempt: self.attempt().next(),
                     executor: executor.clone(),
                     dir: dir.clone(),
+                    begins: std::mem::take(&mut self.next),
                     began: at,
                     started: None,
                     ended: None,
@@ -310,7 +330,6 @@ impl Unit {
                     facts: None,
                 };
                 self.attempts.push(record);
-                self.next = NextAttempt::default();
             }
             UnitEvent::ProcessStarted { .. } => self.with_last(|last| last.started = Some(at)),
             UnitEvent::RetryScheduled { facts, outcome, .. } => {
@@ -357,8 +376,10 @@ impl Unit {
         matches!(self.disposition, Disposition::Applied { .. })
     }
 
-    fn was_started(&self) -> bool {
-        self.attempts.last().is_some_and(|record| record.started.is_some())
+    /// Whether a dispatcher of the current attempt was started, as far as was recorded.
+    #[must_use]
+    pub fn was_started(&self) -> bool {
+        self.attempts.last().is_some_and(AttemptRecord::was_started)
     }
 
     /// The stop that was asked for, also before the unit was lost.

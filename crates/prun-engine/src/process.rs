@@ -5,6 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use prun_core::event::ProcessIdentity;
@@ -158,6 +160,20 @@ pub fn with_environment_entry(entry: &[u8]) -> Vec<ProcessStat> {
             .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|found| found == entry))
     };
     all().into_iter().filter(carries).collect()
+}
+
+/// Every process that has the file at `path` open, as far as this user may look.
+#[must_use]
+pub fn with_open_file(path: &Path) -> Vec<ProcessIdentity> {
+    let Ok(wanted) = std::fs::metadata(path) else { return Vec::new() };
+    let holds = |stat: &ProcessStat| {
+        numbered_entries(&format!("/proc/{}/fd", stat.pid)).any(|fd| {
+            // Following the link leads to the open file itself, also where its name is gone.
+            std::fs::metadata(format!("/proc/{}/fd/{fd}", stat.pid))
+                .is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
+        })
+    };
+    all().into_iter().filter(holds).map(|stat| stat.identity()).collect()
 }
 
 /// The processes of `all` that descend from `root`, parents before children.

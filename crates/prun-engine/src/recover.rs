@@ -4,19 +4,22 @@
 //! once it is taken and `fenced` is written.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use prun_core::event::ProcessIdentity;
 use prun_core::ids::{Attempt, UnitId};
 use prun_core::outcome::AttemptFacts;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
 
 use crate::driver::workshop::{Workshop, remove_workspace};
-use crate::files::write_atomically;
+use crate::files::{Durability, write_atomically};
 use crate::home::AttemptDir;
 use crate::{dispatcher, process, state_dir};
 
-/// How long a dispatcher may need from its start until it has written down who it is.
+/// How long a dispatcher may need from its start until it has written down who it is. One that needs
+/// longer is ended: it can be found, but not be adopted.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// What became of an attempt.
@@ -38,13 +41,14 @@ pub fn observe(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Found {
     let dir = workshop.attempt_dir(unit, attempt);
     let deadline = Instant::now() + START_LIMIT;
     loop {
-        let Some(_fence) = take_fence(&dir, workshop) else {
-            match living(&dir) {
-                Some(process) => return Found::Alive(process),
-                None if Instant::now() < deadline => pause(),
-                // It holds the fence and does not say who it is: dead to us, but not to be doubled.
-                None => return Found::Dead(None),
+        let Some(_fence) = take_fence(&dir, workshop.durability) else {
+            if let Some(process) = living(&dir) {
+                return Found::Alive(process);
             }
+            if Instant::now() >= deadline {
+                end_holders(&dir);
+            }
+            pause();
             continue;
         };
         if let Some(facts) = workshop.facts(unit, attempt) {
@@ -69,15 +73,26 @@ pub fn clean(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Option<Att
 }
 
 /// Takes the fence and marks the attempt as fenced; `None` while somebody holds it.
-fn take_fence(dir: &AttemptDir, workshop: &Workshop) -> Option<Option<File>> {
-    let Ok(file) = File::open(dir.lock()) else {
+fn take_fence(dir: &AttemptDir, durability: Durability) -> Option<Option<File>> {
+    let file = match File::open(dir.lock()) {
         // Not even the fence was made: nobody can have begun.
-        return Some(None);
+        Err(error) if error.kind() == ErrorKind::NotFound => return Some(None),
+        opened => opened.ok()?,
     };
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     // Without the mark the lock alone still holds as long as this process looks.
-    let _ = write_atomically(&dir.fenced(), b"fenced\n", workshop.durability);
+    let _ = write_atomically(&dir.fenced(), b"fenced\n", durability);
     Some(Some(file))
+}
+
+/// Ends who holds the fence and has not said who it is. Nothing of a worker can be alive yet.
+fn end_holders(dir: &AttemptDir) {
+    for process in process::with_open_file(&dir.lock()) {
+        if process.pid != std::process::id() {
+            // One that cannot be ended keeps the fence, and with it this attempt open.
+            let _ = process::signal_process(&process, Signal::KILL);
+        }
+    }
 }
 
 fn living(dir: &AttemptDir) -> Option<ProcessIdentity> {
@@ -89,4 +104,28 @@ fn living(dir: &AttemptDir) -> Option<ProcessIdentity> {
 #[expect(clippy::disallowed_methods, reason = "a lock has no event to wait for; the loop has a deadline")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(20));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_fence_is_free_only_where_nobody_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = AttemptDir::at(dir.path());
+        assert!(matches!(take_fence(&dir, Durability::Cached), Some(None)), "nobody can have begun");
+        let fence = File::create(dir.lock()).unwrap();
+        flock(&fence, FlockOperation::NonBlockingLockExclusive).unwrap();
+        // A dispatcher inherits it as its stdin and has said nothing yet.
+        let mut holder = Command::new("sleep").arg("600").stdin(Stdio::from(fence)).spawn().unwrap();
+        assert!(take_fence(&dir, Durability::Cached).is_none());
+        assert!(living(&dir).is_none());
+        end_holders(&dir);
+        holder.wait().unwrap();
+        assert!(matches!(take_fence(&dir, Durability::Cached), Some(Some(_))));
+        assert!(dir.fenced().exists());
+    }
 }

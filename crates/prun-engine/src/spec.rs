@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use prun_core::ids::{Attempt, RunId, UnitId};
+use prun_core::outcome::Usage;
 use serde::{Deserialize, Serialize};
 
 use crate::executor::stream::StreamKind;
@@ -29,6 +30,9 @@ pub struct AttemptSpec {
     pub state_parent: PathBuf,
     /// The worker's process; `None` for a session unit, which somebody else works on.
     pub worker: Option<WorkerSpec>,
+    /// The session of the client's that it goes on in; `None` where it begins one.
+    #[serde(default)]
+    pub resumes: Option<Resumed>,
     /// The prompt, given on stdin byte for byte.
     pub prompt_file: PathBuf,
     /// Where the result is to stand; absolute.
@@ -61,6 +65,15 @@ pub struct WorkerSpec {
     /// The client writes its last message to `last-message` in the state dir: this placeholder among the
     /// arguments stands for that path. `None` where it has no such option.
     pub last_message_placeholder: Option<String>,
+}
+
+/// A client's session that goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// The client's name for it.
+    pub session: String,
+    /// What earlier attempts spent in it: clients count from the session's start.
+    pub spent: Usage,
 }
 
 /// A command that prun runs beside the worker.

@@ -5,7 +5,7 @@ use crate::event::{RequeuedBy, RetryHow, RunEvent, UnitEvent};
 use crate::ids::UnitId;
 use crate::outcome::{Channel, Outcome, StopReason};
 use crate::time::Now;
-use crate::unit::{Disposition, Unit, UnitState};
+use crate::unit::{AttemptRecord, Disposition, Unit, UnitState};
 
 /// Why not, and what to do instead.
 type Refusal = (String, Option<String>);
@@ -102,7 +102,7 @@ impl Supervisor {
             let hint = "`prun resume` goes on with the whole run once it has stopped".to_owned();
             return Err(("the run is being stopped".to_owned(), Some(hint)));
         }
-        if how == RetryHow::Continue && unit.attempts.is_empty() {
+        if how == RetryHow::Continue && !unit.attempts.iter().any(AttemptRecord::was_started) {
             return Err((format!("{id} has no attempt to continue"), Some("retry it without --continue".to_owned())));
         }
         self.record_unit(id, UnitEvent::UnitRequeued { by: RequeuedBy::User, how, message }, now);

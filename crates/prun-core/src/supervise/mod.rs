@@ -19,7 +19,7 @@ use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason, is_worth_a_retry,
 use crate::run::RunState;
 use crate::schedule::{Resources, Start, schedule};
 use crate::time::Now;
-use crate::unit::{Disposition, Unit, UnitState};
+use crate::unit::{Disposition, NextAttempt, Unit, UnitState};
 
 /// Milliseconds that a dispatcher gets from the request to stop until it is told again, and again until
 /// it is killed. It needs the worker's grace (2 s), the sweep's bound (10 s) and the time of a harvest.
@@ -158,16 +158,10 @@ impl Supervisor {
     /// Units that the stop of the run ended go on where they were: their workspaces are kept.
     fn requeue_stopped(&mut self, now: Now) {
         let stopped = Outcome::Stopped(StopReason::RunStopped);
-        let units: Vec<(UnitId, bool)> = self
-            .run
-            .units
-            .iter()
-            .filter(|unit| unit.outcome() == Some(&stopped) && unit.disposition == Disposition::Unreviewed)
-            .map(|unit| (unit.setup.id.clone(), unit.attempts.last().is_some_and(|last| last.started.is_some())))
-            .collect();
-        for (unit, was_started) in units {
-            let how = if was_started { RetryHow::Continue } else { RetryHow::Fresh };
-            let message = was_started.then(|| "You were interrupted; go on where you stopped.".to_owned());
+        let is_stopped = |unit: &&Unit| unit.outcome() == Some(&stopped) && unit.disposition == Disposition::Unreviewed;
+        let units: Vec<(UnitId, NextAttempt)> =
+            self.run.units.iter().filter(is_stopped).map(|unit| (unit.setup.id.clone(), after_stop(unit))).collect();
+        for (unit, NextAttempt { how, message }) in units {
             self.record_unit(&unit, UnitEvent::UnitRequeued { by: RequeuedBy::Recovery, how, message }, now);
         }
     }
@@ -244,7 +238,7 @@ impl Supervisor {
 
     fn cleaned(&mut self, unit: &UnitId, facts: Option<Box<AttemptFacts>>, now: Now) {
         if matches!(self.state(unit), Some(UnitState::Settling { .. })) {
-            self.settle(unit, facts, Some(Outcome::Failed(Cause::DispatchDead)), now);
+            self.settle(unit, facts, None, now);
         }
     }
 
@@ -252,21 +246,27 @@ impl Supervisor {
         if !self.observing.remove(unit) {
             return;
         }
+        let found = match found {
+            // It was started, and died before it left a trace.
+            Observation::NeverStarted if self.run.unit(unit).is_some_and(Unit::was_started) => Observation::Dead(None),
+            found => found,
+        };
         match found {
             Observation::Settled(facts) => {
-                self.record_unit(unit, UnitEvent::ProcessExited { settled_itself: true }, now);
+                self.record_unit(unit, UnitEvent::ProcessExited { settled_itself: !facts.dispatcher_died }, now);
                 self.settle(unit, Some(facts), None, now);
             }
             Observation::Dead(facts) => {
                 self.record_unit(unit, UnitEvent::ProcessExited { settled_itself: false }, now);
-                self.settle(unit, facts, Some(Outcome::Failed(Cause::DispatchDead)), now);
+                self.settle(unit, facts, None, now);
             }
             Observation::Alive(process) => self.adopt(unit, attempt, process, now),
             Observation::NeverStarted if self.run.unit(unit).and_then(Unit::stop).is_some() => {
                 self.fail_start(unit, Cause::Setup, "stopped before its worker was started".to_owned(), now);
             }
             Observation::NeverStarted => {
-                let next = self.run.unit(unit).map(|unit| unit.next.clone()).unwrap_or_default();
+                let last = self.run.unit(unit).and_then(|unit| unit.attempts.last());
+                let next = last.map(|last| last.begins.clone()).unwrap_or_default();
                 let by = RequeuedBy::Recovery;
                 self.record_unit(unit, UnitEvent::UnitRequeued { by, how: next.how, message: next.message }, now);
             }
@@ -298,7 +298,7 @@ impl Supervisor {
         self.record_unit(unit, event, now);
     }
 
-    /// Gives the verdict on an attempt whose dispatcher is gone; `overrule` where nobody saw its end.
+    /// Gives the verdict on an attempt whose dispatcher is gone; `overrule` where none was started.
     fn settle(&mut self, id: &UnitId, facts: Option<Box<AttemptFacts>>, overrule: Option<Outcome>, now: Now) {
         self.patience.remove(id);
         let Some(unit) = self.run.unit(id) else { return };
@@ -409,6 +409,19 @@ impl Supervisor {
 #[must_use]
 pub fn attempt_dir(unit: &UnitId, attempt: Attempt) -> String {
     format!("units/{unit}/{attempt}")
+}
+
+/// How a unit goes on that the stop of the run ended.
+fn after_stop(unit: &Unit) -> NextAttempt {
+    match unit.attempts.last() {
+        Some(last) if !matches!(last.outcome, Some(Outcome::Stopped(_))) => unit.next.clone(),
+        Some(last) if last.was_started() => NextAttempt {
+            how: RetryHow::Continue,
+            message: Some("You were interrupted; go on where you stopped.".to_owned()),
+        },
+        Some(last) => last.begins.clone(),
+        None => unit.next.clone(),
+    }
 }
 
 /// Doubles with each attempt, up to 64 times, plus up to a quarter that differs from unit to unit.

@@ -23,6 +23,10 @@ enum Dispatcher {
     Settled,
     /// It died without facts.
     Dead,
+    /// It died before it left any trace.
+    Vanished,
+    /// It died, and a successor wrote down what could still be seen.
+    WrittenDown,
 }
 
 /// The world outside: which dispatchers there are, and what is under way to the supervisor.
@@ -35,6 +39,10 @@ struct World {
     now: Now,
     left: bool,
     answers: BTreeMap<u64, Reply>,
+}
+
+fn facts_of_the_dead() -> Box<AttemptFacts> {
+    Box::new(AttemptFacts { dispatcher_died: true, exit: Exit::Unobserved, ..good_facts() })
 }
 
 fn process(attempt: Attempt) -> ProcessIdentity {
@@ -120,7 +128,11 @@ impl World {
             Effect::Watch { unit, attempt, .. } => match self.dispatchers.get(&(unit.clone(), attempt)) {
                 Some(Dispatcher::Alive) => {}
                 Some(how) => {
-                    let facts = (*how == Dispatcher::Settled).then(|| Box::new(good_facts()));
+                    let facts = match how {
+                        Dispatcher::Settled => Some(Box::new(good_facts())),
+                        Dispatcher::WrittenDown => Some(facts_of_the_dead()),
+                        Dispatcher::Alive | Dispatcher::Dead | Dispatcher::Vanished => None,
+                    };
                     self.pending.push(Input::DispatcherExited { unit, attempt, facts });
                 }
                 None => panic!("{unit} is watched and was never started"),
@@ -139,17 +151,29 @@ impl World {
             Effect::Terminate { process, kill } => self.end_by_pid(&process, kill),
             Effect::Submit { process, .. } => self.end_by_pid(&process, false),
             Effect::Clean { unit, attempt } => {
-                self.fenced.insert((unit.clone(), attempt));
-                self.pending.push(Input::Cleaned { unit, attempt, facts: None });
+                let key = (unit.clone(), attempt);
+                let facts = match self.dispatchers.get(&key) {
+                    Some(Dispatcher::Dead | Dispatcher::WrittenDown) => {
+                        self.dispatchers.insert(key.clone(), Dispatcher::WrittenDown);
+                        Some(facts_of_the_dead())
+                    }
+                    _ => None,
+                };
+                self.fenced.insert(key);
+                self.pending.push(Input::Cleaned { unit, attempt, facts });
             }
             Effect::Observe { unit, attempt } => {
                 let key = (unit.clone(), attempt);
                 let found = match self.dispatchers.get(&key) {
-                    None => Observation::NeverStarted,
+                    None | Some(Dispatcher::Vanished) => Observation::NeverStarted,
                     Some(Dispatcher::Alive) => Observation::Alive(process(attempt)),
                     Some(Dispatcher::Settled) => Observation::Settled(Box::new(good_facts())),
-                    Some(Dispatcher::Dead) => Observation::Dead(None),
+                    Some(Dispatcher::Dead) => Observation::Dead(Some(facts_of_the_dead())),
+                    Some(Dispatcher::WrittenDown) => Observation::Settled(facts_of_the_dead()),
                 };
+                if matches!(found, Observation::Dead(_)) {
+                    self.dispatchers.insert(key.clone(), Dispatcher::WrittenDown);
+                }
                 if !matches!(found, Observation::Alive(_)) {
                     self.fenced.insert(key);
                 }
@@ -190,9 +214,21 @@ impl World {
         self.pending.push(Input::DispatcherExited { unit: key.0.clone(), attempt: key.1, facts });
     }
 
+    /// Whoever died did not succeed, whenever and by whomever that was found out.
+    fn check_the_dead(&self, run: &RunState) {
+        for ((unit, attempt), dispatcher) in &self.dispatchers {
+            let records = run.unit(unit).map_or(&[][..], |unit| &unit.attempts);
+            let outcome =
+                records.iter().find(|record| record.attempt == *attempt).and_then(|record| record.outcome.as_ref());
+            let died = !matches!(dispatcher, Dispatcher::Alive | Dispatcher::Settled);
+            assert!(!died || outcome != Some(&Outcome::Succeeded), "{unit} {attempt} succeeded in death");
+        }
+    }
+
     fn check(&self, supervisor: &Supervisor) {
         let replayed = RunState::replay(&self.ledger).expect("every ledger replays");
         assert_eq!(&replayed, supervisor.run(), "live state equals replay");
+        self.check_the_dead(&replayed);
         assert!(replayed.active().count() <= JOBS as usize, "more units than jobs");
         for name in ["codex", "command"] {
             let on = |unit: &&Unit| unit.attempts.last().is_some_and(|last| last.executor.as_str() == name);
@@ -265,7 +301,11 @@ fn play(units: usize, retries: u32, steps: Vec<Step>) {
             Step::End { which, dies, flavour } => {
                 let alive: Vec<_> = living(&world);
                 if !alive.is_empty() {
-                    let how = if dies { Dispatcher::Dead } else { Dispatcher::Settled };
+                    let how = match (dies, flavour % 2) {
+                        (true, 0) => Dispatcher::Vanished,
+                        (true, _) => Dispatcher::Dead,
+                        (false, _) => Dispatcher::Settled,
+                    };
                     let key = alive[which % alive.len()].clone();
                     world.end(&key, how, flavour);
                 }
@@ -313,6 +353,62 @@ fn finish(mut world: World, mut supervisor: Supervisor) {
         world.check(&supervisor);
     }
     panic!("the run never ends: {:?}", supervisor.run().units.iter().map(|unit| &unit.state).collect::<Vec<_>>());
+}
+
+/// Delivers everything that is under way, and what a short time brings.
+fn deliver(world: &mut World, supervisor: &mut Supervisor) {
+    for _ in 0..2 {
+        while !world.pending.is_empty() {
+            let input = world.pending.remove(0);
+            world.feed(supervisor, input, None);
+        }
+        world.now.mono += 100;
+        world.feed(supervisor, Input::Tick, None);
+    }
+}
+
+fn first_attempt(unit: &str) -> (UnitId, Attempt) {
+    (unit.parse().unwrap(), Attempt(1))
+}
+
+#[test]
+fn what_a_retry_was_told_survives_the_death_of_its_supervisor() {
+    let mut world = World::new(1, 0);
+    let mut supervisor = world.supervisor(false);
+    deliver(&mut world, &mut supervisor);
+    world.end(&first_attempt("u0"), Dispatcher::Settled, 1);
+    deliver(&mut world, &mut supervisor);
+    let (unit, message) = ("u0".parse().unwrap(), Some("shorter".to_owned()));
+    let retry = Command::Retry { unit, how: RetryHow::Continue, message };
+    world.feed(&mut supervisor, Input::Asked { token: 1, command: retry }, None);
+    // Its workspace is being prepared; nobody hears of its end.
+    assert!(matches!(supervisor.run().units[0].state, UnitState::Preparing));
+    let mut supervisor = world.supervisor(false);
+    deliver(&mut world, &mut supervisor);
+    let third = &supervisor.run().units[0].attempts[2];
+    assert_eq!((third.begins.how, third.begins.message.as_deref()), (RetryHow::Continue, Some("shorter")));
+}
+
+#[test]
+fn only_a_unit_that_the_stop_interrupted_goes_on_in_its_workspace() {
+    let mut world = World::new(2, 1);
+    let mut supervisor = world.supervisor(false);
+    deliver(&mut world, &mut supervisor);
+    // The first unit failed and waits for its second attempt, the second one works.
+    world.end(&first_attempt("u0"), Dispatcher::Settled, 1);
+    deliver(&mut world, &mut supervisor);
+    world.feed(&mut supervisor, Input::Asked { token: 1, command: Command::Stop { unit: None, now: false } }, None);
+    let interrupted = AttemptFacts { stopped: Some(StopReason::Signal), ..good_facts() };
+    let (unit, attempt) = first_attempt("u1");
+    world.dispatchers.insert((unit.clone(), attempt), Dispatcher::Settled);
+    world.pending.clear();
+    let exited = Input::DispatcherExited { unit, attempt, facts: Some(Box::new(interrupted)) };
+    world.feed(&mut supervisor, exited, None);
+    let supervisor = world.supervisor(true);
+    let how = |unit: &Unit| unit.next.how;
+    let begun = |unit: &Unit| unit.attempts.get(1).map(|second| second.begins.how);
+    let hows: Vec<RetryHow> = supervisor.run().units.iter().map(|unit| begun(unit).unwrap_or(how(unit))).collect();
+    assert_eq!(hows, [RetryHow::Fresh, RetryHow::Continue]);
 }
 
 proptest! {

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
-use prun_core::contract::{self, FallbackWhy, SALVAGED_TAIL, SalvagedTail};
-use prun_core::outcome::{AttemptFacts, Channel, Exit, FACTS_VERSION, ResultFacts, SweepFacts};
+use prun_core::contract::FallbackWhy;
+use prun_core::outcome::{AttemptFacts, Exit, FACTS_VERSION, SweepFacts};
 
-use super::output::read_end;
+use super::answer::{Answer, own_usage};
+use super::live::with_reset_time;
 use super::result_file::ResultFile;
 use super::{now, read_spec};
 use crate::contain::reap_by_token;
@@ -15,7 +15,6 @@ use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
 use crate::files::Durability;
 use crate::git::Git;
 use crate::home::AttemptDir;
-use crate::spec::AttemptSpec;
 use crate::state_dir::{self, StateDir};
 use crate::workspace::harvest::harvest;
 
@@ -27,7 +26,11 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
     let state = StateDir::at(state_dir::find_in(dir.root())?);
     let sweep = state_dir::read_identity(state.root()).map_or_else(|_| SweepFacts::default(), |it| reap_by_token(&it));
     let stream = replay(&state, spec.worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream));
-    let result = settle_result(&spec, &state, durability);
+    // A run's result path is the attempt's own, so nothing of before can stand there.
+    let result = ResultFile::absent_before(&spec.result_file);
+    let answer = Answer { spec: &spec, state: &state, result: &result, durability };
+    let result = answer.settle(&stream, &FallbackWhy::Missing);
+    let usage = own_usage(&spec, &stream);
     let (changes, harvest_error) = match spec.harvest.as_ref().map(|spec| harvest(&Git::from_env(), spec)) {
         None => (None, None),
         Some(Ok(changes)) => (Some(changes), None),
@@ -42,6 +45,7 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
         exit: Exit::Unobserved,
         stopped: None,
         dispatcher_signal: None,
+        dispatcher_died: true,
         setup: None,
         final_event: stream.final_event,
         error: stream.error,
@@ -52,7 +56,7 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
         changes,
         harvest_error,
         sweep,
-        usage: stream.usage,
+        usage,
         session: stream.session,
         silent: Vec::new(),
         peak_rss_kib: None,
@@ -66,39 +70,6 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
     Some(facts)
 }
 
-fn settle_result(spec: &AttemptSpec, state: &StateDir, durability: Durability) -> Option<ResultFacts> {
-    // A run's result path is the attempt's own, so nothing of before can stand there.
-    let result = ResultFile::absent_before(&spec.result_file);
-    if let Some(found) = result.find() {
-        return Some(facts(spec, Channel::ResultFile, &found.head, found.bytes, result.path(), false));
-    }
-    let tail = state.tail();
-    let (bytes, left_out) = read_end(&tail, SALVAGED_TAIL).unwrap_or_default();
-    let salvaged = SalvagedTail { bytes: &bytes, left_out, path: &tail.to_string_lossy() };
-    let text = contract::fallback(&spec.unit, &FallbackWhy::Missing, salvaged);
-    let size = text.len() as u64;
-    if result.replace(&text, &state.result_before(), durability).is_ok() {
-        return Some(facts(spec, Channel::Salvage, &text, size, result.path(), false));
-    }
-    let path = state.misplaced_result();
-    crate::files::write_atomically(&path, &text, durability).ok()?;
-    Some(facts(spec, Channel::Salvage, &text, size, &path, true))
-}
-
-fn facts(spec: &AttemptSpec, channel: Channel, head: &[u8], bytes: u64, path: &Path, misplaced: bool) -> ResultFacts {
-    let parsed = contract::parse(&spec.unit, head);
-    ResultFacts {
-        channel,
-        path: path.to_string_lossy().into_owned(),
-        bytes,
-        contract_gaps: parsed.gaps,
-        conclusion: parsed.conclusion,
-        open_items: parsed.open_items,
-        files_claimed: parsed.files,
-        misplaced,
-    }
-}
-
 fn replay(state: &StateDir, kind: StreamKind) -> StreamSummary {
     let mut reader = StreamReader::new(kind);
     if kind != StreamKind::Plain
@@ -109,5 +80,5 @@ fn replay(state: &StateDir, kind: StreamKind) -> StreamSummary {
             reader.feed(&piece[..count]);
         }
     }
-    reader.summary().clone()
+    with_reset_time(reader.summary().clone())
 }

@@ -120,6 +120,6 @@ impl Attempt {
 }
 
 /// Clients tell when a limit is lifted in local time. Only an error makes the time zone worth loading.
-fn with_reset_time(stream: StreamSummary) -> StreamSummary {
+pub(super) fn with_reset_time(stream: StreamSummary) -> StreamSummary {
     if stream.error.is_some() { stream.with_reset_time(&jiff::ZonedDateTime::now()) } else { stream }
 }

@@ -4,6 +4,7 @@
 //! owns its process: it sets signal dispositions, becomes a subreaper and collects every child, so it is
 //! the only thing that a process does.
 
+mod answer;
 mod attempt;
 mod check;
 mod dead;

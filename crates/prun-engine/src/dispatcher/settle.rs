@@ -3,26 +3,20 @@
 use std::io::Write;
 use std::path::Path;
 
-use prun_core::contract::{self, FallbackWhy, SALVAGED_TAIL, SalvagedTail};
-use prun_core::outcome::{
-    AttemptFacts, Changes, Channel, CheckFacts, Exit, FACTS_VERSION, FinalEvent, ResultFacts, StopReason,
-};
+use prun_core::contract::FallbackWhy;
+use prun_core::outcome::{AttemptFacts, Changes, CheckFacts, Exit, FACTS_VERSION, FinalEvent, StopReason};
 
+use super::answer::{Answer, own_usage};
 use super::attempt::Attempt;
 use super::check::run_check;
 use super::ending::{Ending, reaped_line};
 use super::live::Lived;
 use super::output::read_end;
-use super::result_file::ResultFile;
 use super::spawn::open_append;
 use super::{diagnose, now};
-use crate::executor::stream::StreamSummary;
-use crate::files::{Durability, read_regular, write_atomically, write_atomically_with_mode};
+use crate::files::write_atomically;
 use crate::git::Git;
 use crate::workspace::harvest::harvest;
-
-/// A last message that is larger is no message.
-const MESSAGE_LIMIT: u64 = 16 * 1024 * 1024;
 
 impl Attempt {
     /// Finds out what came of it.
@@ -35,7 +29,9 @@ impl Attempt {
             self.append_reaped(&reason, ending.exit_code());
         }
         let why = fallback_why(&lived, &ending);
-        let result = settle_result(self, &lived.stream, &why);
+        let Self { spec, state, result, options, .. } = &*self;
+        let result = Answer { spec, state, result, durability: options.durability }.settle(&lived.stream, &why);
+        let usage = own_usage(spec, &lived.stream);
         let missing_deliverables = missing_deliverables(&self.cwd, &self.spec.deliverables);
         let verify = verify(self, &lived.exit, &mut stopped);
         let (changes, harvest_error) = take_changes(self);
@@ -46,6 +42,7 @@ impl Attempt {
             exit: lived.exit,
             stopped,
             dispatcher_signal: self.signals.stop(),
+            dispatcher_died: false,
             setup: lived.setup,
             final_event: if self.spec.worker.is_some() { final_event } else { FinalEvent::NotApplicable },
             error: lived.stream.error,
@@ -56,7 +53,7 @@ impl Attempt {
             changes,
             harvest_error,
             sweep: lived.sweep,
-            usage: lived.stream.usage,
+            usage,
             session: lived.stream.session,
             silent: lived.watched.silent,
             peak_rss_kib: lived.used.map(|(peak, _)| peak),
@@ -75,19 +72,6 @@ impl Attempt {
             diagnose(&format!("cannot append to {}: {error}", path.display()));
         }
     }
-}
-
-/// Finds the result in the first authentic channel, or salvages what can be saved under the FALLBACK
-/// header, and sees that it stands where it was asked for.
-fn settle_result(attempt: &Attempt, stream: &StreamSummary, why: &FallbackWhy) -> Option<ResultFacts> {
-    if let Some(found) = attempt.result.find() {
-        if attempt.options.durability == Durability::Synced {
-            attempt.result.sync();
-        }
-        return Some(facts(attempt, Channel::ResultFile, &found.head, found.bytes, attempt.result.path(), false));
-    }
-    let (channel, bytes) = client_message(attempt, stream).unwrap_or_else(|| (Channel::Salvage, salvage(attempt, why)));
-    place(attempt, channel, &bytes)
 }
 
 /// Runs the unit's own check, where the worker ended well; a signal in between stops the attempt.
@@ -128,18 +112,6 @@ fn take_changes(attempt: &Attempt) -> (Option<Changes>, Option<String>) {
     }
 }
 
-/// What the client itself handed over as its final answer.
-fn client_message(attempt: &Attempt, stream: &StreamSummary) -> Option<(Channel, Vec<u8>)> {
-    let asked_for = attempt.spec.worker.as_ref().is_some_and(|worker| worker.last_message_placeholder.is_some());
-    let last = asked_for.then(|| read_regular(&attempt.state.last_message(), MESSAGE_LIMIT).ok()).flatten();
-    if let Some(bytes) = last.filter(|bytes| !contract::is_blank(bytes)) {
-        return Some((Channel::LastMessage, bytes));
-    }
-    // The last message of a stream without a good end is not the final one.
-    let message = stream.message.as_ref().filter(|_| stream.final_event == FinalEvent::Completed)?;
-    (!contract::is_blank(message.as_bytes())).then(|| (Channel::FinalEvent, message.clone().into_bytes()))
-}
-
 fn fallback_why(lived: &Lived, ending: &Ending<'_>) -> FallbackWhy {
     if let Some(reason) = ending.reason() {
         return FallbackWhy::Reaped(reason);
@@ -150,47 +122,5 @@ fn fallback_why(lived: &Lived, ending: &Ending<'_>) -> FallbackWhy {
     match &lived.exit {
         Exit::NotStarted { error, .. } => FallbackWhy::NotStarted(error.clone()),
         _ => FallbackWhy::Missing,
-    }
-}
-
-fn salvage(attempt: &Attempt, why: &FallbackWhy) -> Vec<u8> {
-    let path = attempt.state.tail();
-    let (bytes, left_out) = read_end(&path, SALVAGED_TAIL).unwrap_or_default();
-    let tail = SalvagedTail { bytes: &bytes, left_out, path: &path.to_string_lossy() };
-    contract::fallback(&attempt.spec.unit, why, tail)
-}
-
-/// Writes a result that the worker did not write itself: where it was asked for, else in the state dir.
-fn place(attempt: &Attempt, channel: Channel, bytes: &[u8]) -> Option<ResultFacts> {
-    let durability = attempt.options.durability;
-    let size = bytes.len() as u64;
-    let asked_for: &ResultFile = &attempt.result;
-    let Err(error) = asked_for.replace(bytes, &attempt.state.result_before(), durability) else {
-        return Some(facts(attempt, channel, bytes, size, asked_for.path(), false));
-    };
-    let path = attempt.state.misplaced_result();
-    match write_atomically_with_mode(&path, bytes, durability, 0o666) {
-        Ok(()) => {
-            diagnose(&format!("{error}; the result is at {}", path.display()));
-            Some(facts(attempt, channel, bytes, size, &path, true))
-        }
-        Err(second) => {
-            diagnose(&format!("{error}; {second}; there is no result"));
-            None
-        }
-    }
-}
-
-fn facts(attempt: &Attempt, channel: Channel, head: &[u8], bytes: u64, path: &Path, misplaced: bool) -> ResultFacts {
-    let parsed = contract::parse(&attempt.spec.unit, head);
-    ResultFacts {
-        channel,
-        path: path.to_string_lossy().into_owned(),
-        bytes,
-        contract_gaps: parsed.gaps,
-        conclusion: parsed.conclusion,
-        open_items: parsed.open_items,
-        files_claimed: parsed.files,
-        misplaced,
     }
 }

@@ -124,6 +124,7 @@ pub fn spec_from_contract(
             stream: StreamKind::Plain,
             last_message_placeholder: None,
         }),
+        resumes: None,
         prompt_file: caller_dir.join(&args.prompt_file),
         result_file: caller_dir.join(&args.result_file),
         cwd: directory("PRUN_SCRATCH_CWD"),

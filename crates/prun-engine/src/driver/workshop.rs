@@ -23,7 +23,7 @@ use crate::executor::{Executor, LaunchRequest, Registry, launch};
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::git::Git;
 use crate::home::{AttemptDir, Home, RunDir};
-use crate::spec::{AttemptSpec, CheckSpec, HarvestSpec, Limits, Liveness, SPEC_VERSION};
+use crate::spec::{AttemptSpec, CheckSpec, HarvestSpec, Limits, Liveness, Resumed, SPEC_VERSION};
 use crate::state_dir;
 use crate::workspace::clone::{self, ClonePlan};
 use crate::workspace::mirror::{self, Mirror};
@@ -94,7 +94,7 @@ pub struct Order {
 #[derive(Debug)]
 struct Previous {
     dir: AttemptDir,
-    session: Option<String>,
+    session: Option<Resumed>,
 }
 
 /// An attempt that is ready to be dispatched.
@@ -175,10 +175,12 @@ impl Workshop {
         let state = run.unit(unit).expect("the core only names units of the run");
         let setup = run.setup.clone().expect("a run with units has a set-up");
         let plan = self.plan.units.iter().find(|plan| plan.id == *unit).expect("the run's units are the plan's");
-        let before = state.attempts.iter().rev().find(|record| record.attempt < attempt);
+        // An attempt that never began has left nothing to go on with.
+        let before = state.attempts.iter().rev().find(|record| record.attempt < attempt && record.was_started());
+        let resumed = |session: &String| Resumed { session: session.clone(), spent: state.spent_in(session) };
         let previous = before.map(|record| Previous {
             dir: self.run_dir.attempt(&record.dir),
-            session: record.facts.as_ref().and_then(|facts| facts.session.clone()),
+            session: record.facts.as_ref().and_then(|facts| facts.session.as_ref()).map(resumed),
         });
         Order { unit: plan.clone(), attempt, executor, next, previous, setup }
     }
@@ -210,16 +212,16 @@ impl Workshop {
             Some(previous) => previous_workspace(previous)?,
             None => self.new_workspace(dir, order)?,
         };
-        let resume = continued.and_then(|previous| previous.session.as_deref());
+        let resumes = continued.and_then(|previous| previous.session.clone());
         let command = order.unit.command.as_ref().map(prun_core::plan::CommandLine::argv);
         let request = LaunchRequest {
             model: order.unit.model.as_deref(),
             effort: order.unit.effort.as_deref(),
             command: command.as_deref(),
-            resume,
+            resume: resumes.as_ref().map(|resumed| resumed.session.as_str()),
         };
         let worker = launch(executor, &request).map_err(|error| error.to_string())?;
-        let prompt = self.prompt(dir, order, &workspace, resume.is_some(), worker.is_none());
+        let prompt = self.prompt(dir, order, &workspace, resumes.is_some(), worker.is_none());
         write_atomically(&dir.prompt(), prompt.as_bytes(), self.durability).map_err(|error| error.to_string())?;
         let stream = worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream);
         let spec = AttemptSpec {
@@ -230,6 +232,7 @@ impl Workshop {
             attempt_dir: Some(dir.root().to_owned()),
             state_parent: dir.root().to_owned(),
             worker,
+            resumes,
             prompt_file: dir.prompt(),
             result_file: dir.result(),
             cwd: Some(workspace.cwd),

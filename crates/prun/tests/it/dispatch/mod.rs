@@ -60,6 +60,7 @@ impl Bench {
                 stream: StreamKind::Plain,
                 last_message_placeholder: None,
             }),
+            resumes: None,
             prompt_file: self.at("prompt.md"),
             result_file: self.at("result.md"),
             cwd: Some(self.at("cwd")),

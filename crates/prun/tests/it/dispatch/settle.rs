@@ -2,13 +2,17 @@
 
 use std::path::Path;
 
-use prun_core::outcome::{Cause, Channel, Exit, Gap, Outcome, StopReason, judge};
+use prun_core::outcome::{Cause, Channel, Exit, Gap, Outcome, StopReason, Usage, judge};
+use prun_engine::dispatcher::settle_dead;
 use prun_engine::executor::stream::StreamKind;
+use prun_engine::files::Durability;
+use prun_engine::home::AttemptDir;
 use prun_engine::process::identity;
-use prun_engine::spec::{AttemptSpec, CheckSpec};
-use prun_engine::state_dir::read_identity;
+use prun_engine::spec::{AttemptSpec, CheckSpec, Resumed};
+use prun_engine::state_dir::{read_facts, read_identity};
+use rustix::process::Signal;
 
-use super::{Bench, GOOD};
+use super::{Bench, GOOD, kill, wait_until};
 
 #[test]
 fn a_worker_that_ends_well_succeeds() {
@@ -99,6 +103,37 @@ fn the_final_message_of_an_event_stream_becomes_the_result() {
     assert_eq!(std::fs::read_to_string(state.join("events.jsonl")).unwrap(), format!("{SAID}\n"));
     let tail = std::fs::read_to_string(state.join("tail")).unwrap();
     assert!(tail.contains("a warning\n") && !tail.contains("turn.completed"), "{tail}");
+}
+
+#[test]
+fn the_answer_of_a_client_whose_dispatcher_was_killed_is_kept() {
+    let bench = Bench::new();
+    let child = bench.start(&codex_worker(&bench, SAID, "echo > said; exec sleep 600"));
+    wait_until(|| bench.at("cwd/said").exists());
+    kill(&child, Signal::KILL);
+    let _ = child.wait_with_output().unwrap();
+    std::fs::copy(bench.at("spec.json"), bench.at("attempt/spec.json")).unwrap();
+    let facts = settle_dead(&AttemptDir::at(bench.at("attempt")), Durability::Cached).unwrap();
+    let result = facts.result.as_ref().unwrap();
+    assert_eq!((result.channel, result.conclusion.as_deref()), (Channel::FinalEvent, Some("said")));
+    assert_eq!((facts.session.as_deref(), facts.sweep.leftovers), (Some("t-1"), 1));
+    assert_eq!(judge(&facts), Outcome::Failed(Cause::DispatchDead));
+    // Whoever looks again finds the same.
+    assert_eq!(read_facts(&bench.state().unwrap()).unwrap(), facts);
+}
+
+#[test]
+fn tokens_of_a_session_that_goes_on_belong_to_the_attempt_that_spent_them() {
+    let bench = Bench::new();
+    let mut spec = codex_worker(&bench, SAID, "");
+    let spent = Usage { input_tokens: 7, cached_input_tokens: 4, output_tokens: 1, ..Usage::default() };
+    spec.resumes = Some(Resumed { session: "t-1".into(), spent });
+    let used = bench.dispatch(&spec).1.usage.unwrap();
+    assert_eq!((used.input_tokens, used.cached_input_tokens, used.output_tokens), (3, 0, 1));
+    // A client that began a new session instead counts from nothing.
+    let bench = Bench::new();
+    spec = AttemptSpec { resumes: Some(Resumed { session: "t-0".into(), spent }), ..codex_worker(&bench, SAID, "") };
+    assert_eq!(bench.dispatch(&spec).1.usage.unwrap().input_tokens, 10);
 }
 
 #[test]
