@@ -5,26 +5,38 @@ use std::fmt::Write;
 
 use crate::event::{Event, EventKind, RunEvent, UnitEvent};
 use crate::outcome::Outcome;
+use crate::run::RunState;
+use crate::unit::{Disposition, Unit, UnitState};
 use crate::view::{RunView, RunViewState, UnitView};
 
-/// Whether an event calls for action: what `wait` returns at.
+/// Whether an event calls for action: what `wait` returns at. One that was overtaken, such as the failure of
+/// an attempt that was retried since, does not any more.
 #[must_use]
-pub fn is_actionable(event: &Event) -> bool {
+pub fn is_actionable(event: &Event, run: &RunState) -> bool {
     match &event.kind {
-        EventKind::Unit { event, .. } => match &**event {
-            UnitEvent::UnitSettled { outcome, .. } => *outcome != Outcome::Succeeded,
-            UnitEvent::HandedOver | UnitEvent::WentQuiet { .. } => true,
+        EventKind::Unit { unit, attempt, event } => {
+            run.unit(unit).filter(|unit| unit.attempt() == *attempt).is_some_and(|unit| still_calls(event, unit))
+        }
+        EventKind::Run(event) => match **event {
+            RunEvent::RunEnded { .. } => run.ended.is_some(),
+            RunEvent::ExecutorHeld { .. }
+            | RunEvent::BudgetWarned { .. }
+            | RunEvent::BudgetSpent { .. }
+            | RunEvent::RepositoryTouched { .. } => true,
             _ => false,
         },
-        EventKind::Run(event) => matches!(
-            **event,
-            RunEvent::ExecutorHeld { .. }
-                | RunEvent::BudgetWarned { .. }
-                | RunEvent::BudgetSpent { .. }
-                | RunEvent::RepositoryTouched { .. }
-                | RunEvent::RunEnded { .. }
-        ),
         EventKind::Unknown { .. } => false,
+    }
+}
+
+fn still_calls(event: &UnitEvent, unit: &Unit) -> bool {
+    match (event, &unit.state) {
+        (UnitEvent::UnitSettled { outcome, .. }, UnitState::Settled { .. }) => {
+            *outcome != Outcome::Succeeded && unit.disposition == Disposition::Unreviewed
+        }
+        (UnitEvent::HandedOver, UnitState::Running(running)) => running.handed_over,
+        (UnitEvent::WentQuiet { .. }, UnitState::Running(running)) => running.quiet,
+        _ => false,
     }
 }
 
@@ -203,6 +215,25 @@ mod tests {
         let text = digest(&view(vec![handed, unit("a", None, None)], RunViewState::Running), "k3f9");
         assert!(text.contains("1 running · 1 handed over"), "{text}");
         assert!(text.ends_with("HANDOFF mail   prun brief k3f9/mail"), "{text}");
+    }
+
+    #[test]
+    fn a_failure_that_was_retried_calls_for_nothing_any_more() {
+        let mut run = crate::run::tests::one_unit();
+        let failed = UnitEvent::UnitSettled {
+            facts: None,
+            outcome: Outcome::Stopped(crate::outcome::StopReason::User),
+            why: "w".into(),
+        };
+        let settled = crate::run::tests::push_unit(&mut run, 0, failed);
+        assert!(is_actionable(&settled, &run));
+        let again = UnitEvent::UnitRequeued {
+            by: crate::event::RequeuedBy::User,
+            how: crate::event::RetryHow::Fresh,
+            message: None,
+        };
+        crate::run::tests::push_unit(&mut run, 0, again);
+        assert!(!is_actionable(&settled, &run));
     }
 
     /// The bound of 300 tokens that users are promised, at four bytes a token, with every unit failed.

@@ -242,3 +242,71 @@ impl RunState {
         usage.map(|usage| usage.total_tokens()).sum()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::event::{Mode, UnitSetup};
+
+    /// A run of the one unit `u`, just accepted.
+    pub(crate) fn one_unit() -> RunState {
+        let unit = UnitSetup {
+            id: "u".parse().unwrap(),
+            mode: Mode::Write,
+            executors: vec!["codex".parse().unwrap()],
+            retries: 1,
+            owns: Vec::new(),
+        };
+        let setup = RunSetup {
+            title: "t".into(),
+            plan_digest: "d".into(),
+            repo: None,
+            subdir: String::new(),
+            base: None,
+            base_tree: None,
+            carried: 0,
+            unseen: 0,
+            jobs: 1,
+            verifies: false,
+            units: vec![unit],
+        };
+        let mut run = RunState::default();
+        push(&mut run, EventKind::run(RunEvent::PlanAccepted(Box::new(setup)))).unwrap();
+        run
+    }
+
+    fn push(run: &mut RunState, kind: EventKind) -> Result<Event, ApplyError> {
+        let event = Event { seq: run.seq.next(), at: Timestamp(i64::try_from(run.seq.0).unwrap()), kind };
+        run.apply(&event).map(|()| event)
+    }
+
+    /// Records a legal event of the unit `u`.
+    pub(crate) fn push_unit(run: &mut RunState, attempt: u32, event: UnitEvent) -> Event {
+        push(run, EventKind::unit(&"u".parse().unwrap(), Attempt(attempt), event)).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_follow_changes_nothing() {
+        let mut run = one_unit();
+        let before = run.clone();
+        let accepted_again = EventKind::run(RunEvent::PlanAccepted(Box::new(run.setup.clone().unwrap())));
+        assert!(matches!(push(&mut run, accepted_again), Err(ApplyError::Run { .. })));
+        let ended = EventKind::run(RunEvent::RunEnded { cancelled: false });
+        assert!(matches!(push(&mut run, ended), Err(ApplyError::Run { .. })), "a unit is not settled");
+        let undone = EventKind::run(RunEvent::Undone { landing: 1 });
+        assert!(matches!(push(&mut run, undone), Err(ApplyError::Run { .. })));
+        let stranger = EventKind::unit(&"x".parse().unwrap(), Attempt(0), UnitEvent::HandedOver);
+        assert!(matches!(push(&mut run, stranger), Err(ApplyError::NoUnit { .. })));
+        let late =
+            Event { seq: Seq(9), at: Timestamp(0), kind: EventKind::run(RunEvent::RunStopRequested { now: true }) };
+        assert!(matches!(run.apply(&late), Err(ApplyError::Gap { .. })));
+        assert_eq!(run, before);
+    }
+
+    #[test]
+    fn an_event_of_a_later_version_is_counted_and_passed_over() {
+        let mut run = one_unit();
+        push(&mut run, EventKind::Unknown { name: "new".into(), data: "{}".into() }).unwrap();
+        assert_eq!((run.unknown, run.seq), (1, Seq(2)));
+    }
+}

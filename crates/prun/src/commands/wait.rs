@@ -4,7 +4,6 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use prun_core::digest::{digest, header, is_actionable, is_all_well};
-use prun_core::event::{EventKind, RunEvent};
 use prun_core::ids::Seq;
 
 use super::run::lost;
@@ -63,22 +62,13 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
 
 /// The exit code to leave with, once something calls for action.
 fn woken(run: &OpenRun, since: Seq) -> Option<ExitCode> {
-    let new = || run.events.iter().filter(|event| event.seq > since);
-    let ended = run.state.ended.is_some();
-    if !ended && !new().any(is_actionable) {
-        return None;
+    let mut new = run.events.iter().filter(|event| event.seq > since);
+    match run.state.ended {
+        Some(true) => Some(ExitCode::Cancelled),
+        Some(false) if is_all_well(&run.view()) => Some(ExitCode::Ok),
+        Some(false) => Some(ExitCode::Attention),
+        None => new.any(|event| is_actionable(event, &run.state)).then_some(ExitCode::Attention),
     }
-    let cancelled = new().any(|event| match &event.kind {
-        EventKind::Run(event) => matches!(**event, RunEvent::RunEnded { cancelled: true }),
-        _ => false,
-    });
-    Some(if ended && is_all_well(&run.view()) {
-        ExitCode::Ok
-    } else if cancelled {
-        ExitCode::Cancelled
-    } else {
-        ExitCode::Attention
-    })
 }
 
 fn report(context: &Context, run: &OpenRun, json: bool, code: ExitCode) -> CliResult {
