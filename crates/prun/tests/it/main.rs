@@ -7,3 +7,4 @@ mod codex_client;
 mod dispatch;
 mod examples;
 mod tidy;
+mod scale;
