@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use axum::body::{Body, Bytes};
@@ -24,10 +23,13 @@ use super::{reply, request};
 #[derive(Debug)]
 pub struct Server {
     port: u16,
-    requests: Arc<AtomicU64>,
+    requests: Requests,
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// The bodies of all requests so far.
+type Requests = Arc<Mutex<Vec<Value>>>;
 
 impl Server {
     /// Starts a server on a free port of 127.0.0.1.
@@ -39,12 +41,12 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port of 127.0.0.1");
         listener.set_nonblocking(true).expect("make the socket non-blocking");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        let requests = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&requests);
+        let requests = Requests::default();
+        let seen = Arc::clone(&requests);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("fake-model".into())
-            .spawn(move || serve(listener, counter, stopped))
+            .spawn(move || serve(listener, seen, stopped))
             .expect("start a thread");
         Self { port, requests, stop: Some(stop), thread: Some(thread) }
     }
@@ -64,7 +66,13 @@ impl Server {
     /// How many answers were asked for so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+        locked(&self.requests).len() as u64
+    }
+
+    /// What was asked so far: the body of each request, as JSON.
+    #[must_use]
+    pub fn bodies(&self) -> Vec<Value> {
+        locked(&self.requests).clone()
     }
 
     /// Waits for ever: the server's end is the process's end.
@@ -85,7 +93,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: TcpListener, requests: Arc<AtomicU64>, stopped: oneshot::Receiver<Infallible>) {
+fn serve(listener: TcpListener, requests: Requests, stopped: oneshot::Receiver<Infallible>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("build a runtime");
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).expect("register the socket");
@@ -96,7 +104,7 @@ fn serve(listener: TcpListener, requests: Arc<AtomicU64>, stopped: oneshot::Rece
     });
 }
 
-fn router(requests: Arc<AtomicU64>) -> Router {
+fn router(requests: Requests) -> Router {
     Router::new()
         .route("/v1/responses", post(respond).get(refuse_websocket))
         .route("/v1/models", get(async || Json(json!({"models": []}))))
@@ -109,9 +117,14 @@ async fn refuse_websocket() -> StatusCode {
     StatusCode::UPGRADE_REQUIRED
 }
 
-async fn respond(State(requests): State<Arc<AtomicU64>>, body: Bytes) -> Response {
-    let id = requests.fetch_add(1, Ordering::Relaxed) + 1;
-    let body: Value = match serde_json::from_slice(&body) {
+async fn respond(State(requests): State<Requests>, body: Bytes) -> Response {
+    let parsed = serde_json::from_slice(&body);
+    let id = {
+        let mut requests = locked(&requests);
+        requests.push(parsed.as_ref().map_or(Value::Null, Value::clone));
+        requests.len() as u64
+    };
+    let body: Value = match parsed {
         Ok(body) => body,
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("the request is no JSON: {error}")),
     };
@@ -167,6 +180,11 @@ fn error(step: &Step, status: u16) -> Response {
         Some(body) => (status, headers, Json(body)).into_response(),
         None => (headers, refuse(status, &format!("scripted status {status}"))).into_response(),
     }
+}
+
+/// A panic of another request's thread has left nothing half done.
+fn locked(requests: &Requests) -> MutexGuard<'_, Vec<Value>> {
+    requests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refuse(status: StatusCode, message: &str) -> Response {

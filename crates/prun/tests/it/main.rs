@@ -4,6 +4,7 @@
 
 mod chaos;
 mod codex_client;
+mod codex_run;
 mod dispatch;
 mod examples;
 mod tidy;

@@ -1,0 +1,180 @@
+//! The real Codex through a whole run: units that edit files with Codex's own shell tool, a spent usage
+//! limit, and a thread that goes on.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use prun_core::event::RetryHow;
+use prun_core::ids::Seq;
+use prun_core::outcome::{Cause, Channel, Gap, Outcome};
+use prun_core::run::RunState;
+use prun_core::unit::Unit;
+use prun_engine::home::Home;
+use prun_engine::ledger::Reader;
+use prun_engine::runs;
+use prun_testkit::clients::{self, client_home, codex_config, codex_env};
+use prun_testkit::fake_model::{Server, Step, directive};
+use tempfile::TempDir;
+
+const PRUN: &str = env!("CARGO_BIN_EXE_prun");
+
+/// A repository, and a prun whose Codex knows nobody but the scripted model.
+struct World {
+    server: Server,
+    client_home: TempDir,
+    dir: TempDir,
+}
+
+impl World {
+    /// `None` where the client is not installed: the test is skipped then.
+    fn new() -> Option<Self> {
+        let server = Server::start();
+        let config = codex_config(&clients::codex()?, &server);
+        let world = Self { server, client_home: client_home(), dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir_all(world.at("repo/src")).unwrap();
+        std::fs::create_dir(world.at("home")).unwrap();
+        std::fs::write(world.at("config.toml"), config).unwrap();
+        for name in ["a", "b", "c"] {
+            std::fs::write(world.at(&format!("repo/src/{name}.txt")), format!("{name}\n")).unwrap();
+        }
+        for args in [
+            &["init", "-q"][..],
+            &["add", "."],
+            &["-c", "user.name=u", "-c", "user.email=u@x", "commit", "-qm", "first"],
+        ] {
+            assert!(world.command("git", args).status().unwrap().success());
+        }
+        Some(world)
+    }
+
+    /// Runs a plan of units of the executor `codex`: a name and what the model says.
+    fn run(&self, units: &[(&str, &[Step])]) -> Output {
+        let header = "version = 1\ntitle = \"codex\"\nrepo = \"repo\"\n[defaults]\nexecutor = \"codex\"\nretries = 0\n";
+        let unit = |(id, steps): &(&str, &[Step])| {
+            format!("[[unit]]\nid = \"{id}\"\nprompt = '''\nDo as the model says.\n{}\n'''\n", directive(steps))
+        };
+        let plan: String = units.iter().map(unit).collect();
+        std::fs::write(self.at("plan.toml"), header.to_owned() + &plan).unwrap();
+        self.prun(&["run", "../plan.toml"])
+    }
+
+    fn prun(&self, args: &[&str]) -> Output {
+        let mut command = self.command(PRUN, args);
+        command.env("PRUN_HOME", self.at("home")).env("PRUN_CONFIG", self.at("config.toml"));
+        command.env("PRUN_DURABLE", "off").output().unwrap()
+    }
+
+    fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(codex_env(self.client_home.path())).current_dir(self.at("repo"));
+        command.env("XDG_RUNTIME_DIR", self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at("repo").join(name)).unwrap_or_default()
+    }
+
+    fn state(&self) -> RunState {
+        let home = Home::at(self.at("home"));
+        let run = home.run(&runs::list(&home)[0].run);
+        RunState::replay(&Reader::open(&run).unwrap().after(Seq(0)).unwrap()).unwrap()
+    }
+
+    fn unit(&self, id: &str) -> Unit {
+        self.state().unit(&id.parse().unwrap()).unwrap().clone()
+    }
+}
+
+/// Writes a result in contract form to the path that the brief names, as an agent does.
+fn result(unit: &str) -> Step {
+    let form = format!("# {unit} result\\nConclusion: done\\nFiles: src\\nOpen items: none\\nVerification: none\\n");
+    Step::sh(format!("printf '{form}' > \"$PRUN_RESULT\""))
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn units_edit_files_through_codex_and_land_together_while_another_meets_its_usage_limit() {
+    let Some(world) = World::new() else { return };
+    let edits = ["a", "b", "c"].map(|name| {
+        let edit = format!("echo 'by {name}' >> src/{name}.txt; echo {name} > src/new-{name}.txt");
+        [Step::sh(edit), result(name), Step::text("Done.")]
+    });
+    let resets_at = jiff::Timestamp::now().as_second() + 2 * 3600;
+    let limit = [Step::usage_limit(resets_at)];
+    let run = world.run(&[("a", &edits[0]), ("b", &edits[1]), ("c", &edits[2]), ("limited", &limit)]);
+    assert_eq!(run.status.code(), Some(3), "{}", said(&run));
+    for name in ["a", "b", "c"] {
+        let unit = world.unit(name);
+        assert_eq!(unit.outcome(), Some(&Outcome::Succeeded), "{unit:?}");
+        let facts = unit.facts().unwrap();
+        assert_eq!(facts.result.as_ref().unwrap().channel, Channel::ResultFile);
+        // Three answers of 100 and 10 tokens each.
+        assert_eq!(facts.usage.map(|usage| usage.total_tokens()), Some(330));
+    }
+    let limited = world.unit("limited");
+    assert_eq!(limited.outcome(), Some(&Outcome::Failed(Cause::UsageLimit)));
+    let error = limited.facts().unwrap().error.clone().unwrap();
+    let told = error.resets_at.unwrap().0 / 1000;
+    assert!((resets_at..=resets_at + 60).contains(&told), "{} is {told}", error.message);
+    for args in [&["status"][..], &["explain", "limited"]] {
+        let text = said(&world.prun(args));
+        assert!(text.contains("usage limit") && text.contains("try again at"), "{text}");
+    }
+
+    assert_eq!(world.prun(&["reconcile"]).status.code(), Some(5), "a failed unit blocks");
+    assert_eq!(world.prun(&["exclude", "limited", "-m", "no tokens left"]).status.code(), Some(0));
+    let dry = said(&world.prun(&["integrate", "--dry-run"]));
+    let tree = dry.split("tree ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(&dry);
+    let landed = world.prun(&["integrate", "--tree", tree]);
+    assert_eq!(landed.status.code(), Some(0), "{}", said(&landed));
+    for name in ["a", "b", "c"] {
+        assert_eq!(world.file(&format!("src/{name}.txt")), format!("{name}\nby {name}\n"));
+        assert_eq!(world.file(&format!("src/new-{name}.txt")), format!("{name}\n"));
+    }
+}
+
+#[test]
+fn a_retry_goes_on_in_the_same_thread_and_counts_only_its_own_tokens() {
+    let Some(world) = World::new() else { return };
+    let first = [Step::sh("echo one >> src/a.txt"), Step::text("I stop here.")];
+    let run = world.run(&[("u", &first)]);
+    assert_eq!(run.status.code(), Some(3), "{}", said(&run));
+    assert_eq!(world.unit("u").outcome(), Some(&Outcome::Incomplete(Gap::Contract)));
+
+    let more = [Step::sh("echo two >> src/a.txt"), result("u"), Step::text("Done.")];
+    let message = format!("Write the result, too.\n{}", directive(&more));
+    let retry = world.prun(&["retry", "u", "--continue", "-m", &message]);
+    assert_eq!(retry.status.code(), Some(0), "{}", said(&retry));
+    let attach = world.prun(&["attach"]);
+    assert_eq!(attach.status.code(), Some(0), "{}", said(&attach));
+
+    let unit = world.unit("u");
+    assert_eq!(unit.outcome(), Some(&Outcome::Succeeded), "{unit:?}");
+    let [one, two] = &unit.attempts[..] else { panic!("{unit:?}") };
+    assert_eq!(two.begins.how, RetryHow::Continue);
+    let facts = |record: &prun_core::unit::AttemptRecord| record.facts.clone().unwrap();
+    assert_eq!(facts(one).session, facts(two).session);
+    let tokens = [one, two].map(|record| facts(record).usage.unwrap().total_tokens());
+    assert_eq!(tokens, [220, 330], "two answers, then three; Codex itself counts 550 over the thread");
+    assert_eq!(world.state().tokens(), 550);
+    assert_eq!(facts(two).changes.unwrap().files.len(), 1);
+    // The model hears of the first attempt again.
+    let asked = world.server.bodies().last().unwrap().to_string();
+    assert!(asked.contains("I stop here.") && asked.contains("echo one >> src/a.txt"), "{asked}");
+}
+
+#[test]
+fn what_codex_starts_carries_the_mark_by_which_it_is_found_when_its_dispatcher_is_dead() {
+    let Some(world) = World::new() else { return };
+    let steps = [Step::sh("printenv PRUN_TOKEN > src/a.txt"), result("u"), Step::text("Done.")];
+    let run = world.run(&[("u", &steps)]);
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+}
