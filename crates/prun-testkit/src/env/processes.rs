@@ -1,0 +1,42 @@
+//! The processes that carry a test's mark in their environment.
+
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+}
+
+impl Process {
+    /// Ends it at once.
+    pub(super) fn end(&self) {
+        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+            // It may be gone already.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Those whose environment has `name=value`. One that is dead and was not waited for has no environment.
+pub(super) fn marked(name: &str, value: &Path) -> Vec<Process> {
+    let wanted = format!("{name}={}", value.display()).into_bytes();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_mark = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
+    };
+    let describe = |pid| Process { pid, command: command_line(pid) };
+    pids.filter(has_mark).map(describe).collect()
+}
+
+fn command_line(pid: u32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ").trim_end().to_owned()
+}
