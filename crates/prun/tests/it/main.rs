@@ -7,5 +7,5 @@ mod codex_client;
 mod codex_run;
 mod dispatch;
 mod examples;
-mod tidy;
 mod scale;
+mod tidy;
