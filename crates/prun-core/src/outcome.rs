@@ -13,6 +13,9 @@ use crate::time::Timestamp;
 /// The version of the `facts.json` format.
 pub const FACTS_VERSION: u32 = 1;
 
+/// The signal by which the kernel ends a process for memory.
+const SIGKILL: i32 = 9;
+
 /// The verdict on a settled unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "why")]
@@ -392,8 +395,15 @@ pub struct AttemptFacts {
     pub silent: Vec<String>,
     /// Peak resident memory of the largest process, in KiB, where the system tells.
     pub peak_rss_kib: Option<u64>,
-    /// CPU time of the worker and the children that were waited for, in milliseconds.
+    /// CPU time of the worker and all that it started, in milliseconds; without a control group only of what
+    /// was waited for.
     pub cpu_millis: Option<u64>,
+    /// Peak memory of all processes of the attempt together, in KiB, where its control group tells.
+    #[serde(default)]
+    pub peak_memory_kib: Option<u64>,
+    /// The kernel ended one of its processes for memory, as its control group tells.
+    #[serde(default)]
+    pub oom_killed: bool,
     /// When the dispatcher began.
     pub started_at: Timestamp,
     /// When the facts were written.
@@ -451,6 +461,7 @@ fn judge_exit(facts: &AttemptFacts) -> Option<Outcome> {
     let lingered = facts.stopped == Some(StopReason::Lingered);
     match facts.exit {
         Exit::Signal { .. } | Exit::Code { .. } if lingered => None,
+        Exit::Signal { signal: SIGKILL } if facts.oom_killed => Some(Outcome::Failed(Cause::Oom)),
         Exit::Signal { .. } => Some(Outcome::Failed(Cause::Signal)),
         Exit::Code { code } if code != 0 => Some(Outcome::Failed(Cause::ExitCode)),
         _ if facts.final_event == FinalEvent::Failed => Some(Outcome::Failed(Cause::Worker)),
@@ -563,6 +574,8 @@ pub(crate) mod tests {
             silent: Vec::new(),
             peak_rss_kib: None,
             cpu_millis: None,
+            peak_memory_kib: None,
+            oom_killed: false,
             started_at: Timestamp(0),
             ended_at: Timestamp(1),
             worker_millis: 1,
@@ -585,6 +598,20 @@ pub(crate) mod tests {
         let cases: &[(Spoil, Outcome)] = &[
             (|f| f.exit = Exit::Code { code: 1 }, Outcome::Failed(Cause::ExitCode)),
             (|f| f.exit = Exit::Signal { signal: 9 }, Outcome::Failed(Cause::Signal)),
+            (
+                |f| {
+                    f.exit = Exit::Signal { signal: 9 };
+                    f.oom_killed = true;
+                },
+                Outcome::Failed(Cause::Oom),
+            ),
+            (
+                |f| {
+                    f.exit = Exit::Signal { signal: 11 };
+                    f.oom_killed = true;
+                },
+                Outcome::Failed(Cause::Signal),
+            ),
             (|f| f.exit = Exit::NotStarted { code: 127, error: "e".into() }, Outcome::Failed(Cause::SpawnError)),
             (|f| f.final_event = FinalEvent::Missing, Outcome::Incomplete(Gap::NoFinalEvent)),
             (|f| f.final_event = FinalEvent::Failed, Outcome::Failed(Cause::Worker)),
@@ -636,6 +663,14 @@ pub(crate) mod tests {
     fn facts_survive_their_file() {
         let text = serde_json::to_string(&good_facts()).unwrap();
         assert_eq!(serde_json::from_str::<AttemptFacts>(&text).unwrap(), good_facts());
+    }
+
+    #[test]
+    fn facts_from_before_control_groups_are_read() {
+        let mut value = serde_json::to_value(good_facts()).unwrap();
+        let fields = value.as_object_mut().unwrap();
+        assert!(fields.remove("oom_killed").is_some() && fields.remove("peak_memory_kib").is_some());
+        assert_eq!(serde_json::from_value::<AttemptFacts>(value).unwrap(), good_facts());
     }
 
     #[test]

@@ -306,6 +306,8 @@ mod tests {
             silent: vec![],
             peak_rss_kib: None,
             cpu_millis: None,
+            peak_memory_kib: None,
+            oom_killed: false,
             started_at: at,
             ended_at: at,
             worker_millis: 1,

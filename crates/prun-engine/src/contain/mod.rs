@@ -1,16 +1,24 @@
 //! Ends a worker's whole tree, and says what vouches for it. One set of names for every platform.
 //!
-//! A dispatcher is a subreaper: every orphan of its worker comes back to it, so that the kernel's "no
-//! child left" is proof. Where the dispatcher itself is gone, a token in the environment finds what
-//! descends from its worker; that proves nothing.
+//! The ladder, all rungs that a system has at once: a control group, which what is born in it cannot leave;
+//! a subreaper, to which every orphan of the worker comes back, so that the kernel's "no child left" is
+//! proof; and a token in the environment, by which what descends from the worker is found where the
+//! dispatcher itself is gone. The token proves nothing.
 
+mod cgroup;
+mod hunt;
+mod ladder;
 mod linux;
+mod rungs;
 
 use std::time::Duration;
 
 use prun_core::outcome::Exit;
 
-pub use linux::{become_subreaper, keep_descriptors_private, reap_by_token, reap_marked, reap_one, sweep};
+pub use cgroup::{Group, GroupUsage};
+pub use ladder::{Containment, reap_by_token, reap_marked};
+pub use linux::{become_subreaper, keep_descriptors_private, reap_one};
+pub use rungs::{CONTAIN_VARIABLE, Rungs};
 
 /// The variable that marks a worker and what it starts.
 pub const TOKEN_VARIABLE: &str = "PRUN_TOKEN";

@@ -15,7 +15,7 @@ use super::result_file::ResultFile;
 use super::signals::Signals;
 use super::spawn::open_append;
 use super::{Announce, DispatchError, DispatchOptions, diagnose, now};
-use crate::contain::{become_subreaper, keep_descriptors_private};
+use crate::contain::{CONTAIN_VARIABLE, Containment, Group, Rungs, keep_descriptors_private};
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::process::own_identity;
 use crate::spec::AttemptSpec;
@@ -36,7 +36,7 @@ pub(super) struct Attempt {
     pub(super) prompt: File,
     pub(super) notes: Notes,
     pub(super) signals: Signals,
-    pub(super) is_subreaper: bool,
+    pub(super) containment: Containment,
     pub(super) started_at: Timestamp,
 }
 
@@ -45,7 +45,6 @@ impl Attempt {
         let system = |act| move |source| DispatchError::System { act, source };
         let signals = Signals::install().map_err(system("set up signal handling"))?;
         keep_descriptors_private();
-        let is_subreaper = become_subreaper();
         let prompt = open_prompt(&spec.prompt_file).map_err(FileError::at("read the prompt", &spec.prompt_file))?;
         let caller_dir = std::env::current_dir().map_err(system("tell the working directory"))?;
         if let Some(cwd) = spec.cwd.as_ref().filter(|_| spec.run.is_none()) {
@@ -59,11 +58,12 @@ impl Attempt {
         let cwd = make_entries(&state, spec, &options, &result, started_at)?;
         let token = random_hex::<16>().map_err(system("make a token"))?;
         let ceiling = spec.attempt_dir.as_deref().unwrap_or(state.root());
-        let env = worker_env(std::env::vars_os(), spec, &Places { ceiling, token: &token });
+        let containment = Containment::set_up(rungs(), &token);
+        let env = worker_env(std::env::vars_os(), spec, &Places { ceiling, token: containment.token() });
         let notes = Notes(options.notes.clone());
         let spec = spec.clone();
         let attempt =
-            Self { spec, options, state, result, cwd, env, token, prompt, notes, signals, is_subreaper, started_at };
+            Self { spec, options, state, result, cwd, env, token, prompt, notes, signals, containment, started_at };
         attempt.write_identity(None);
         attempt.make_known();
         Ok(attempt)
@@ -93,13 +93,12 @@ impl Attempt {
     }
 
     pub(super) fn write_identity(&self, worker: Option<ProcessIdentity>) {
-        let subreaper = self.is_subreaper.then_some("subreaper");
         let identity = Identity {
             version: IDENTITY_VERSION,
             dispatcher: own_identity(),
             worker,
-            containment: subreaper.into_iter().chain(["token"]).map(str::to_owned).collect(),
-            cgroup: None,
+            containment: self.containment.names(),
+            cgroup: self.containment.group().map(Group::path).map(Path::to_owned),
             token: self.token.clone(),
         };
         if let Err(error) = self.state.write_identity(&identity) {
@@ -112,6 +111,15 @@ impl Attempt {
         let (end, _) = read_end(&self.state.tail(), limit).unwrap_or_default();
         let _ = io::stderr().lock().write_all(last_lines(&end, lines));
     }
+}
+
+/// The rungs that the user allows.
+fn rungs() -> Rungs {
+    let (rungs, unknown) = Rungs::parse(std::env::var_os(CONTAIN_VARIABLE).as_deref());
+    for word in unknown {
+        diagnose(&format!("{CONTAIN_VARIABLE} names {word:?}, which is not cgroup, subreaper or token"));
+    }
+    rungs
 }
 
 /// Writes the contract's entries; the worker's working directory.

@@ -50,14 +50,17 @@ struct Ended {
     cut: bool,
 }
 
-fn start(attempt: &Attempt, log: &std::path::Path, check: &CheckSpec) -> Result<u32, StartError> {
+fn start(attempt: &mut Attempt, log: &std::path::Path, check: &CheckSpec) -> Result<u32, StartError> {
     let streams = || -> io::Result<Streams> {
         let stdout = open_append(log)?;
         Ok(Streams { stdin: open_null()?, stderr: stdout.try_clone()?, stdout })
     };
     let streams = streams()
         .map_err(|error| StartError { code: 126, message: format!("cannot open {}: {error}", log.display()) })?;
-    Launch { argv: &check.argv, cwd: &attempt.cwd, env: &attempt.env, streams }.start()
+    let group = attempt.containment.group();
+    let leader = Launch { argv: &check.argv, cwd: &attempt.cwd, env: &attempt.env, streams, group }.start()?;
+    attempt.containment.confirm(leader);
+    Ok(leader)
 }
 
 fn wait(attempt: &mut Attempt, leader: u32, log: &std::path::Path, began: Instant, check: &CheckSpec) -> Ended {
@@ -83,6 +86,6 @@ fn wait(attempt: &mut Attempt, leader: u32, log: &std::path::Path, began: Instan
         let left = deadline.saturating_duration_since(Instant::now());
         attempt.signals.wait(Some(left.min(LOOK)));
     }
-    reaper.sweep(attempt.is_subreaper);
+    reaper.sweep(&attempt.containment);
     Ended { exit: reaper.exit().cloned().unwrap_or(Exit::Unobserved), timed_out, cut }
 }

@@ -61,6 +61,8 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
         silent: Vec::new(),
         peak_rss_kib: None,
         cpu_millis: None,
+        peak_memory_kib: None,
+        oom_killed: false,
         started_at: now(),
         ended_at: now(),
         worker_millis: 0,

@@ -55,7 +55,7 @@ pub(super) struct Places<'a> {
     /// Git of a worker in a scratch directory does not look for a repository in or above this directory.
     pub(super) ceiling: &'a Path,
     /// The nonce that marks the worker and what it starts.
-    pub(super) token: &'a str,
+    pub(super) token: Option<&'a str>,
 }
 
 /// Builds the worker's environment from the dispatcher's own.
@@ -90,7 +90,8 @@ pub(super) fn worker_env(
     set("PRUN_RESULT", spec.result_file.as_os_str());
     set(DEPTH_VARIABLE, depth.saturating_add(1).to_string().as_ref());
     set("PRUN_PORT_BASE", port_base(spec.run.as_ref(), &spec.unit).to_string().as_ref());
-    set(TOKEN_VARIABLE, places.token.as_ref());
+    env.retain(|(name, _)| name != TOKEN_VARIABLE);
+    env.extend(places.token.map(|token| (TOKEN_VARIABLE.into(), token.into())));
     env
 }
 
@@ -119,7 +120,7 @@ mod tests {
 
     fn env(inherited: &[(&str, &str)], spec: &AttemptSpec) -> HashMap<String, String> {
         let inherited = inherited.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        let places = Places { ceiling: Path::new("/sd"), token: "t0" };
+        let places = Places { ceiling: Path::new("/sd"), token: Some("t0") };
         let env = worker_env(inherited, spec, &places);
         let count = env.len();
         let env: HashMap<String, String> =

@@ -14,6 +14,7 @@ use super::reap::Reaper;
 use super::session::wait_for_submission;
 use super::spawn::{Launch, StartError, Streams, open_append, open_null};
 use super::watch::{Watch, Watched};
+use crate::contain::GroupUsage;
 use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
 use crate::process::{identity, own_identity};
 use crate::spec::WorkerSpec;
@@ -25,8 +26,32 @@ pub(super) struct Lived {
     pub(super) stream: StreamSummary,
     pub(super) sweep: SweepFacts,
     pub(super) setup: Option<CheckFacts>,
-    pub(super) used: Option<(u64, u64)>,
+    pub(super) used: Used,
     pub(super) worker_millis: u64,
+}
+
+/// What the worker and all that it started used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) peak_rss_kib: Option<u64>,
+    pub(super) cpu_millis: Option<u64>,
+    pub(super) peak_memory_kib: Option<u64>,
+    pub(super) oom_killed: bool,
+}
+
+impl Used {
+    /// The group has counted the set-up too. It counts what nobody waited for, so its word on CPU time goes
+    /// before the sum over collected children.
+    fn of(reaper: &Reaper, before: GroupUsage, after: GroupUsage) -> Self {
+        let in_group = after.cpu_millis.zip(before.cpu_millis).map(|(after, before)| after.saturating_sub(before));
+        let collected = reaper.used();
+        Self {
+            peak_rss_kib: collected.map(|(peak, _)| peak),
+            cpu_millis: in_group.or(collected.map(|(_, cpu)| cpu)),
+            peak_memory_kib: after.peak_memory_kib,
+            oom_killed: after.oom_kills > before.oom_kills,
+        }
+    }
 }
 
 impl Attempt {
@@ -38,7 +63,7 @@ impl Attempt {
             stream: StreamReader::new(StreamKind::Plain).summary().clone(),
             sweep: SweepFacts::default(),
             setup: None,
-            used: None,
+            used: Used::default(),
             worker_millis: 0,
         };
         if let Some(setup) = self.spec.setup.clone() {
@@ -60,6 +85,7 @@ impl Attempt {
 
     fn live_with(&mut self, worker: &WorkerSpec, lived: &mut Lived) {
         lived.stream = StreamReader::new(worker.stream).summary().clone();
+        let before = self.containment.usage();
         let (leader, mut outputs) = match self.start(worker) {
             Ok(started) => started,
             Err(error) => {
@@ -86,14 +112,14 @@ impl Attempt {
             let grace = Duration::from_millis(self.spec.limits.grace_millis);
             reaper.end_leader(&process, grace, &mut self.signals);
         }
-        lived.sweep = reaper.sweep(self.is_subreaper);
+        lived.sweep = reaper.sweep(&self.containment);
         outputs.look();
         lived.stream = with_reset_time(outputs.summary().clone());
         lived.exit = reaper.exit().cloned().unwrap_or(Exit::Unobserved);
-        lived.used = reaper.used();
+        lived.used = Used::of(&reaper, before, self.containment.usage());
     }
 
-    fn start(&self, worker: &WorkerSpec) -> Result<(u32, Outputs), StartError> {
+    fn start(&mut self, worker: &WorkerSpec) -> Result<(u32, Outputs), StartError> {
         let streams = || -> io::Result<Streams> {
             let tail = open_append(&self.state.tail())?;
             let stdout = match worker.stream {
@@ -108,7 +134,9 @@ impl Attempt {
         let (streams, outputs) =
             opened.map_err(|error| StartError { code: 126, message: format!("cannot start the worker: {error}") })?;
         let argv = self.argv(worker);
-        let pid = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams }.start()?;
+        let group = self.containment.group();
+        let pid = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams, group }.start()?;
+        self.containment.confirm(pid);
         Ok((pid, outputs))
     }
 

@@ -7,7 +7,7 @@ use prun_core::outcome::{Exit, SweepFacts};
 use rustix::process::Signal;
 
 use super::signals::Signals;
-use crate::contain::{Collected, reap_one, sweep};
+use crate::contain::{Collected, Containment, reap_one};
 use crate::process::signal_process;
 
 /// Collects children and remembers how the leader among them ended, and what all of them used.
@@ -71,7 +71,7 @@ impl Reaper {
     }
 
     /// Ends everything that is left.
-    pub(super) fn sweep(&mut self, is_subreaper: bool) -> SweepFacts {
-        sweep(is_subreaper, &mut || self.collect())
+    pub(super) fn sweep(&mut self, containment: &Containment) -> SweepFacts {
+        containment.sweep(&mut || self.collect())
     }
 }

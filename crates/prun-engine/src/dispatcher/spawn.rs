@@ -7,6 +7,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::{Pid, getpid, getppid};
+
+use crate::contain::Group;
+
 /// What to start.
 pub(super) struct Launch<'a> {
     /// The program and its arguments.
@@ -17,6 +21,8 @@ pub(super) struct Launch<'a> {
     pub(super) env: &'a [(OsString, OsString)],
     /// Its streams: files, never pipes, which others could hold open or leave unread.
     pub(super) streams: Streams,
+    /// The control group that it enters before it becomes the program.
+    pub(super) group: Option<&'a Group>,
 }
 
 /// Open files for descriptors 0, 1 and 2.
@@ -50,10 +56,23 @@ impl Launch<'_> {
         command.args(arguments).current_dir(self.cwd).env_clear();
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(self.streams.stdin).stdout(self.streams.stdout).stderr(self.streams.stderr);
-        // SAFETY: `setsid` is async-signal-safe, and the closure touches nothing else.
-        unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
+        let entrance = self.group.and_then(|group| group.entrance().ok());
+        let dispatcher = getpid();
+        // SAFETY: the closure makes system calls alone, which are async-signal-safe, and allocates nothing.
+        unsafe { command.pre_exec(move || become_worker(entrance.as_ref(), dispatcher)) };
         command.spawn().map(|child| child.id()).map_err(|error| start_error(program, self.cwd, self.env, &error))
     }
+}
+
+/// What the child does before it becomes the program.
+fn become_worker(entrance: Option<&File>, dispatcher: Pid) -> io::Result<()> {
+    if let Some(entrance) = entrance {
+        // Where it fails, the dispatcher sees it afterwards and does not claim the group.
+        let _ = rustix::io::write(entrance, b"0");
+    }
+    rustix::process::setsid()?;
+    // A dispatcher that was killed meanwhile could not end it.
+    if getppid() == Some(dispatcher) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 
 /// Opens `path` for appending and makes it where it is not there.

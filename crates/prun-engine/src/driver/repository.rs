@@ -66,7 +66,7 @@ impl Workshop {
         // The same for every supervisor of this run: one that was killed may have left its check behind.
         let token = sha256_hex(format!("{} base check", self.run).as_bytes());
         let run = || -> Result<CheckFacts, String> {
-            contain::reap_marked(&token, None);
+            contain::reap_marked(&token);
             let store = self.store.as_ref().ok_or("the run has no repository")?;
             let base = base.ok_or("the run has no base")?;
             let argv = self.plan.verify.as_ref().ok_or("the plan has no check")?.argv();

@@ -70,7 +70,7 @@ pub fn run_check(
         }
     };
     let ended = wait(&mut child, limit);
-    reap_marked(token, None);
+    reap_marked(token);
     let (status, timed_out) = ended.map_err(FileError::at("wait for the check in", dir))?;
     Ok(facts(exit_of(status), timed_out, began))
 }

@@ -1,0 +1,235 @@
+//! The containment that is in force for an attempt: all rungs that there are, at once.
+
+use std::path::Path;
+
+use prun_core::outcome::SweepFacts;
+
+use super::cgroup::{Group, GroupUsage, own_place};
+use super::hunt::{Hunt, pause};
+use super::{Rungs, SWEEP_BOUND, TOKEN_VARIABLE, become_subreaper};
+use crate::process::{ProcessStat, descendants, is_alive, own_identity, stat, with_environment_entry};
+use crate::state_dir::Identity;
+
+/// What holds an attempt's processes together. A rung that cannot be set up is dropped, which shows in
+/// [`names`](Self::names).
+#[derive(Debug)]
+pub struct Containment {
+    group: Option<Group>,
+    is_subreaper: bool,
+    token: Option<String>,
+}
+
+impl Containment {
+    /// Sets up the rungs that may be used. `token` names the attempt's group too.
+    #[must_use]
+    pub fn set_up(rungs: Rungs, token: &str) -> Self {
+        let make = || Group::make(Group::path_in(&own_place()?, token)).ok();
+        Self {
+            group: rungs.cgroup.then(make).flatten(),
+            is_subreaper: rungs.subreaper && become_subreaper(),
+            token: rungs.token.then(|| token.to_owned()),
+        }
+    }
+
+    /// What is in force: of `cgroup`, `subreaper`, `token`.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let rungs =
+            [("cgroup", self.group.is_some()), ("subreaper", self.is_subreaper), ("token", self.token.is_some())];
+        rungs.into_iter().filter(|(_, is_in_force)| *is_in_force).map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// The attempt's group, where it has one.
+    #[must_use]
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// The value of [`TOKEN_VARIABLE`], where that rung is in force.
+    #[must_use]
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// Drops the group where `leader`, which was to enter it before it became its program, is not in it.
+    pub fn confirm(&mut self, leader: u32) {
+        self.group.take_if(|group| !group.holds(leader));
+    }
+
+    /// What the attempt's group has used so far; nothing without a group.
+    #[must_use]
+    pub fn usage(&self) -> GroupUsage {
+        self.group.as_ref().map(Group::usage).unwrap_or_default()
+    }
+
+    /// Ends everything that is left of what this process started. `collect` takes the ended children (it
+    /// repeats [`reap_one`](super::reap_one)) and tells whether any child is left.
+    pub fn sweep(&self, collect: &mut dyn FnMut() -> bool) -> SweepFacts {
+        let mut hunt = Hunt::new(SWEEP_BOUND);
+        let mut survivors = Vec::new();
+        while self.is_anything_left(collect()) {
+            if let Some(group) = &self.group {
+                hunt.note(group.processes());
+                group.kill();
+            }
+            hunt.freeze_and_kill(&mut || self.find());
+            if hunt.is_over() {
+                survivors = self.living();
+                break;
+            }
+            if self.is_anything_left(collect()) {
+                pause();
+            }
+        }
+        // Where the bound ended it, only dead entries that another process keeps may be left: no proof.
+        let proven = self.vouches() && !hunt.is_over();
+        SweepFacts { containment: self.names(), leftovers: hunt.count(), proven, survivors }
+    }
+
+    /// Whether the kernel itself tells that nothing is left.
+    fn vouches(&self) -> bool {
+        self.is_subreaper || self.group.is_some()
+    }
+
+    fn is_anything_left(&self, has_children: bool) -> bool {
+        has_children
+            || self.group.as_ref().is_some_and(Group::is_populated)
+            || !self.vouches() && self.find().iter().any(|stat| !stat.is_dead())
+    }
+
+    /// The tree below this process, and where nothing better is in force, what carries the token.
+    fn find(&self) -> Vec<ProcessStat> {
+        let own = std::process::id();
+        let mut found = descendants(own);
+        if let Some(token) = self.token.as_ref().filter(|_| !self.vouches()) {
+            found.extend(with_token(token, own));
+        }
+        found
+    }
+
+    fn living(&self) -> Vec<u32> {
+        let found = self.find().into_iter().filter(|stat| !stat.is_dead()).map(|stat| stat.pid);
+        let mut pids: Vec<u32> = found.chain(self.group.iter().flat_map(Group::processes)).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+}
+
+/// Ends what is left of an attempt whose dispatcher is gone: its group, the worker that it recorded, what
+/// descends from it, and every process that carries its token, with what descends from those.
+///
+/// It is proven where the recorded group, which the worker was in, is empty or gone afterwards. The caller
+/// has made sure that the dispatcher is dead.
+#[must_use]
+pub fn reap_by_token(identity: &Identity) -> SweepFacts {
+    let group = identity.cgroup.as_deref().and_then(|path| recorded_group(path, identity));
+    let has_token = identity.containment.iter().any(|name| name == "token");
+    let mut hunt = Hunt::new(SWEEP_BOUND);
+    let is_populated = || group.as_ref().is_some_and(Group::is_populated);
+    loop {
+        if let Some(group) = group.as_ref().filter(|group| group.is_populated()) {
+            hunt.note(group.processes());
+            group.kill();
+        }
+        hunt.freeze_and_kill(&mut || left_of(identity));
+        let is_empty = hunt.living().is_empty() && !is_populated() && left_of(identity).is_empty();
+        if is_empty || hunt.is_over() {
+            break;
+        }
+        pause();
+    }
+    let mut survivors = hunt.living();
+    survivors
+        .extend(group.iter().flat_map(Group::processes).filter(|pid| !survivors.contains(pid)).collect::<Vec<_>>());
+    let proven = group.is_some() && identity.worker.is_some() && survivors.is_empty() && !is_populated();
+    if let Some(group) = &group {
+        // Who made it is gone.
+        group.remove();
+    }
+    let rungs = [("cgroup", group.is_some()), ("token", has_token)];
+    let containment = rungs.into_iter().filter(|(_, is_used)| *is_used).map(|(name, _)| name.to_owned()).collect();
+    SweepFacts { containment, leftovers: hunt.count(), proven, survivors }
+}
+
+/// Ends every process that carries `token`, and what descends from it: what is left of a check that ran without
+/// a dispatcher. It proves nothing.
+pub fn reap_marked(token: &str) -> SweepFacts {
+    let own = own_identity().pid;
+    let mut hunt = Hunt::new(SWEEP_BOUND);
+    let mut find = || {
+        let mut found = with_token(token, own);
+        found.retain(|stat| !stat.is_dead());
+        found
+    };
+    loop {
+        hunt.freeze_and_kill(&mut find);
+        if (hunt.living().is_empty() && find().is_empty()) || hunt.is_over() {
+            break;
+        }
+        pause();
+    }
+    let containment = vec!["token".to_owned()];
+    SweepFacts { containment, leftovers: hunt.count(), proven: false, survivors: hunt.living() }
+}
+
+/// The group of a dead dispatcher's attempt, where it says that it was in force.
+fn recorded_group(path: &Path, identity: &Identity) -> Option<Group> {
+    let group = Group::recorded(path, &identity.token)?;
+    identity.containment.iter().any(|name| name == "cgroup").then_some(group)
+}
+
+fn left_of(identity: &Identity) -> Vec<ProcessStat> {
+    let worker = identity.worker.as_ref().filter(|worker| is_alive(worker)).and_then(|worker| stat(worker.pid));
+    let own = own_identity().pid;
+    let mut found = with_token(&identity.token, own);
+    if let Some(worker) = worker {
+        found.extend(descendants(worker.pid));
+        found.push(worker);
+    }
+    found.retain(|stat| !stat.is_dead() && stat.pid != own);
+    found
+}
+
+/// The processes that carry the token, and what descends from them; without `own`.
+fn with_token(token: &str, own: u32) -> Vec<ProcessStat> {
+    let entry = format!("{TOKEN_VARIABLE}={token}");
+    let roots = with_environment_entry(entry.as_bytes());
+    let below: Vec<ProcessStat> = roots.iter().flat_map(|root| descendants(root.pid)).collect();
+    roots.into_iter().chain(below).filter(|stat| stat.pid != own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn what_carries_the_token_is_ended_although_its_parent_is_gone() {
+        let token = crate::state_dir::random_hex::<16>().unwrap();
+        // The leader starts a child in a session of its own and leaves; the child says its number.
+        let mut leader = Command::new("/bin/sh")
+            .args(["-c", "setsid sh -c 'echo $$; exec sleep 600 >/dev/null' & exit 0"])
+            .env(TOKEN_VARIABLE, &token)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        leader.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        leader.wait().unwrap();
+        let child = crate::process::identity(said.trim().parse().unwrap()).unwrap();
+        let identity = Identity {
+            version: crate::state_dir::IDENTITY_VERSION,
+            dispatcher: own_identity(),
+            worker: None,
+            containment: vec!["token".to_owned()],
+            cgroup: None,
+            token,
+        };
+        let facts = reap_by_token(&identity);
+        assert_eq!((facts.leftovers, facts.proven, facts.survivors), (1, false, vec![]));
+        assert!(!is_alive(&child));
+    }
+}
