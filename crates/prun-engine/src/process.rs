@@ -8,10 +8,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use prun_core::event::ProcessIdentity;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// How long processes that are too brief to be listed are waited for at most.
+const AMBUSH: Duration = Duration::from_millis(100);
 
 /// One process, as `/proc/PID/stat` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,13 +157,52 @@ pub fn tree_cpu_ticks(root: u32) -> u64 {
 }
 
 /// Every process whose environment holds `entry` (`NAME=value`), as far as this user may look.
+///
+/// One that forks the next and ends, all the time, lives too briefly to be listed. A listing in which none is
+/// found is complete only where no process was started meanwhile; else such a one is waited for, for at most
+/// [`AMBUSH`].
 #[must_use]
 pub fn with_environment_entry(entry: &[u8]) -> Vec<ProcessStat> {
-    let carries = |stat: &ProcessStat| {
-        std::fs::read(format!("/proc/{}/environ", stat.pid))
-            .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|found| found == entry))
+    let until = Instant::now() + AMBUSH;
+    loop {
+        let before = newest();
+        let found: Vec<ProcessStat> = all().into_iter().filter(|stat| carries(stat, entry)).collect();
+        if !found.is_empty() || newest() == before || Instant::now() >= until {
+            return found;
+        }
+        if let Some(found) = ambush(entry, until.min(Instant::now() + AMBUSH / 4)) {
+            return vec![found];
+        }
+    }
+}
+
+/// Meets a process with this entry right after its birth.
+fn ambush(entry: &[u8], until: Instant) -> Option<ProcessStat> {
+    while Instant::now() < until {
+        if let Some(met) = stat(newest()?).filter(|stat| !stat.is_dead() && carries(stat, entry)) {
+            return Some(met);
+        }
+    }
+    None
+}
+
+/// The number that was given out last.
+fn newest() -> Option<u32> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// A process whose main thread has ended shows its environment only at its other threads.
+fn carries(stat: &ProcessStat, entry: &[u8]) -> bool {
+    let holds = |file: String| {
+        std::fs::read(file).is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|found| found == entry))
     };
-    all().into_iter().filter(carries).collect()
+    let task = |task| holds(format!("/proc/{}/task/{task}/environ", stat.pid));
+    match stat.state {
+        b'Z' if stat.is_dead() => false,
+        b'Z' => numbered_entries(&format!("/proc/{}/task", stat.pid)).any(task),
+        _ => holds(format!("/proc/{}/environ", stat.pid)),
+    }
 }
 
 /// Every process that has the file at `path` open, as far as this user may look.

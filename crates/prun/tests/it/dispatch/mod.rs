@@ -1,5 +1,6 @@
 //! One worker through `prun __dispatch` and `prun dispatch-task`, with shell scripts as workers.
 
+mod escape;
 mod life;
 mod settle;
 mod task;
