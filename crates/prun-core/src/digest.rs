@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::event::{Event, EventKind, RunEvent, UnitEvent};
+use crate::event::{Event, EventKind, Mode, RunEvent, UnitEvent};
 use crate::outcome::Outcome;
 use crate::run::RunState;
 use crate::unit::{Disposition, Unit, UnitState};
@@ -63,11 +63,18 @@ pub fn digest(view: &RunView, run: &str) -> String {
             let _ = write!(text, "\nLOST the supervisor is gone   prun resume {run}");
         }
         RunViewState::Ended if is_all_well(view) && view.landed.is_empty() && view.counts.total > 0 => {
-            let _ = write!(text, "\nended, all well   prun integrate {run} --dry-run");
+            let next = if view.units.iter().any(has_changes) { "integrate {run} --dry-run" } else { "result {run} --brief" };
+            let _ = write!(text, "\nended, all well   prun {}", next.replace("{run}", run));
         }
         _ => {}
     }
     text
+}
+
+/// Whether a unit has something that takes part in landing.
+fn has_changes(unit: &UnitView) -> bool {
+    let takes_part = unit.mode == Mode::Write || unit.disposition == "accepted";
+    unit.files > 0 && takes_part && unit.disposition != "excluded"
 }
 
 /// One line that counts: `k3f9 19/20 done · 1 failed · 24m · 3.1M tok · next 418`.
@@ -138,7 +145,6 @@ pub fn count(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Mode;
     use crate::time::Timestamp;
     use crate::view::Counts;
 

@@ -14,6 +14,9 @@ const PATTERNS: &[(&str, &str)] = &[
     (r" {2,}[0-9]+(ms|s|m)(?-u:\b)", "  [span]"),
     (r"(?-u:\b)[0-9]+(ms|s|m)(?-u:\b)", "[span]"),
     (r"(?-u:\b)next [0-9]+", "next [n]"),
+    // As many as the machine has processors.
+    (r"command( ·)? [0-9]+ slots?(?-u:\b)", "command$1 [n] slots"),
+    (r"(?-u:\b)git [0-9]+\.[0-9]+ ", "git [version] "),
     (r"(?-u:\b)[0-9]+ MB are free", "[n] MB are free"),
     (r"(?-u:\b)[0-9.]+ [KMG]iB free", "[n] free"),
 ];
@@ -33,7 +36,7 @@ pub(super) fn normal(text: &str, root: &Path, runs: &[String]) -> String {
     }
     text = text.replace(&*root.to_string_lossy(), "[tmp]");
     for (pattern, name) in PATTERNS {
-        text = Regex::new(pattern).expect("a pattern of ours").replace_all(&text, *name).into_owned();
+        text = Regex::new(pattern).expect("they compile").replace_all(&text, *name).into_owned();
     }
     text
 }

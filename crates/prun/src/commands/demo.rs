@@ -63,7 +63,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         return Ok(code);
     }
     let tree = trial.dry_run.tree.clone().unwrap_or_default();
-    integrate::land_tree(context, &mut desk, &trial, &tree, &open)?;
+    integrate::land_tree(context, &mut desk, &trial, &tree, &open, false)?;
 
     step(context, "In the working tree now, uncommitted (git status --short), and its tests:")?;
     let git = Git::from_env();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use prun_core::digest::duration;
 use prun_core::outcome::CheckFacts;
 use prun_engine::executor::escape_line;
-use prun_engine::integrate::overlap::Party;
+use prun_engine::integrate::overlap::{OverlapKind, Party};
 use prun_engine::integrate::{DryRun, add_lines};
 use prun_engine::landing::{Desk, LandingError, Outcome, Trial, TrialOptions};
 
@@ -116,10 +116,11 @@ fn land(context: &Context, desk: &mut Desk<'_>, trial: &Trial, args: &Args, run:
             return Err(CliError::new(ExitCode::NotReady, message).hint(hint));
         }
     };
-    land_tree(context, desk, trial, &shown, run)
+    land_tree(context, desk, trial, &shown, run, args.json)
 }
 
-/// Lands the tree that was shown, and says what is the user's to do now.
+/// Lands the tree that was shown, and says what is the user's to do now; `aside`: on stderr, because stdout
+/// holds JSON.
 ///
 /// # Errors
 /// It is not that tree any more, or the working tree is not as it was.
@@ -129,16 +130,20 @@ pub(crate) fn land_tree(
     trial: &Trial,
     shown: &str,
     run: &OpenRun,
+    aside: bool,
 ) -> CliResult {
     let name = run.card.run.short();
     desk.land(trial, shown).map_err(|error| failure(context, error, run))?;
-    context.ui.line(format!("landed, uncommitted; HEAD and index untouched · undo: prun undo {name}"))?;
+    let mut lines = vec![format!("landed, uncommitted; HEAD and index untouched · undo: prun undo {name}")];
     let (theirs, also_yours) = add_lines(&trial.dry_run.files);
-    if let Some(line) = theirs {
-        context.ui.line(format!("yours to review and commit:  {}", escape_line(&line)))?;
-    }
-    if let Some(line) = also_yours {
-        context.ui.line(format!("these also hold your own edits:  {}", escape_line(&line)))?;
+    lines.extend(theirs.map(|line| format!("yours to review and commit:  {}", escape_line(&line))));
+    lines.extend(also_yours.map(|line| format!("these also hold your own edits:  {}", escape_line(&line))));
+    for line in lines {
+        if aside {
+            context.ui.say(line);
+        } else {
+            context.ui.line(line)?;
+        }
     }
     Ok(ExitCode::Ok)
 }
@@ -177,7 +182,7 @@ pub(crate) fn show(context: &Context, trial: &Trial) -> CliResult<()> {
     }
     for overlap in &dry_run.overlaps {
         let (word, tone) = if overlap.blocks { ("OVERLAP", Tone::Bad) } else { ("overlap", Tone::Dim) };
-        let line = format!("{word} {}  {}: {:?}", escape_line(&overlap.path), parties(&overlap.parties), overlap.kind);
+        let line = format!("{word} {}  {}: {}", escape_line(&overlap.path), parties(&overlap.parties), words(overlap.kind));
         ui.line(ui.paint(&line, tone))?;
     }
     for conflict in &dry_run.conflicts {
@@ -213,6 +218,17 @@ fn check(check: &CheckFacts) -> String {
     }
     let how = if check.timed_out { "timed out" } else { "failed" };
     format!("{how}, log {}", check.log)
+}
+
+fn words(kind: OverlapKind) -> &'static str {
+    match kind {
+        OverlapKind::Same => "make the same change",
+        OverlapKind::Content => "change different lines",
+        OverlapKind::ModeAgainstContent => "one changes the mode, another the content",
+        OverlapKind::EditDelete => "one deletes or renames what another edits",
+        OverlapKind::EditAcrossRename => "an edit was carried here across a rename",
+        OverlapKind::DriverNotRun => "a merge driver of yours is named for it, and was not run",
+    }
 }
 
 fn parties(parties: &[Party]) -> String {

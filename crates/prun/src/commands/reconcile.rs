@@ -51,7 +51,9 @@ pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
             parts.push(format!("{} {what}", units.len()));
         }
     }
-    if found.ready {
+    if found.ready && found.landing.is_empty() {
+        ui.line(format!("nothing to land · {}", parts.join(" · ")))
+    } else if found.ready {
         ui.line(format!("ready · {} · next: prun integrate {run} --dry-run", parts.join(" · ")))
     } else {
         ui.line(format!("not ready · {} block · {}", found.blockers.len(), parts.join(" · ")))
