@@ -63,7 +63,8 @@ pub fn digest(view: &RunView, run: &str) -> String {
             let _ = write!(text, "\nLOST the supervisor is gone   prun resume {run}");
         }
         RunViewState::Ended if is_all_well(view) && view.landed.is_empty() && view.counts.total > 0 => {
-            let next = if view.units.iter().any(has_changes) { "integrate {run} --dry-run" } else { "result {run} --brief" };
+            let next =
+                if view.units.iter().any(has_changes) { "integrate {run} --dry-run" } else { "result {run} --brief" };
             let _ = write!(text, "\nended, all well   prun {}", next.replace("{run}", run));
         }
         _ => {}

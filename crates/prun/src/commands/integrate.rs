@@ -182,7 +182,8 @@ pub(crate) fn show(context: &Context, trial: &Trial) -> CliResult<()> {
     }
     for overlap in &dry_run.overlaps {
         let (word, tone) = if overlap.blocks { ("OVERLAP", Tone::Bad) } else { ("overlap", Tone::Dim) };
-        let line = format!("{word} {}  {}: {}", escape_line(&overlap.path), parties(&overlap.parties), words(overlap.kind));
+        let line =
+            format!("{word} {}  {}: {}", escape_line(&overlap.path), parties(&overlap.parties), words(overlap.kind));
         ui.line(ui.paint(&line, tone))?;
     }
     for conflict in &dry_run.conflicts {

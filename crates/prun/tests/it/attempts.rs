@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use prun_testkit::env::{TestEnv, built_program, read_if_there};
 
-use crate::support::{place, run, start, tree_shown, unit, unit_of, wait_for_end, wait_for_state, open_gate};
+use crate::support::{open_gate, place, run, start, tree_shown, unit, unit_of, wait_for_end, wait_for_state};
 
 #[test]
 fn a_unit_that_fails_at_first_succeeds_at_the_second_attempt() {
@@ -129,13 +129,17 @@ fn a_session_unit_is_handed_over_and_settles_when_it_is_submitted() {
     wait_for_state(&env, &id, "quick", "settled");
     assert_snapshot!(env.prun(&format!("wait {id}")), @"");
     let brief = env.prun(&format!("brief {id}/mail"));
-    assert!(brief.stdout.starts_with("Read the mail.\n") && brief.stdout.contains(&format!("prun submit {id}/mail")), "{brief}");
+    assert!(
+        brief.stdout.starts_with("Read the mail.\n") && brief.stdout.contains(&format!("prun submit {id}/mail")),
+        "{brief}"
+    );
     assert_eq!(env.prun(&format!("submit {id}/quick")).code, 2);
 
     let clone = env.prun(&format!("path {id}/mail")).stdout;
     std::fs::write(env.at(clone.trim_end()).join("answer.txt"), "dear\n").unwrap();
     let result = env.prun(&format!("path {id}/mail --result")).stdout;
-    let text = "# mail result\nConclusion: answered\nFiles: answer.txt\nOpen items: none\nVerification: none\n\nSent.\n";
+    let text =
+        "# mail result\nConclusion: answered\nFiles: answer.txt\nOpen items: none\nVerification: none\n\nSent.\n";
     std::fs::write(result.trim_end(), text).unwrap();
     assert_snapshot!(env.prun(&format!("submit {id}/mail")), @"");
     assert_snapshot!(wait_for_end(&env, &id), @"");
@@ -158,10 +162,7 @@ fn a_session_unit_that_is_submitted_without_a_result_is_incomplete() {
 fn processes_that_a_worker_leaves_behind_are_ended() {
     let worker = built_program("fake-worker");
     let prompt = "#!fake\nfork-setsid\ndouble-fork\nwrite a.txt a\nresult\n#!end";
-    let unit = format!(
-        "\n[[unit]]\nid = \"leaves\"\nprompt = '''{prompt}'''\ncommand = [\"{}\"]\n",
-        worker.display()
-    );
+    let unit = format!("\n[[unit]]\nid = \"leaves\"\nprompt = '''{prompt}'''\ncommand = [\"{}\"]\n", worker.display());
     let env = place("", &[unit]);
     let id = run(&env);
     env.assert_all_gone();

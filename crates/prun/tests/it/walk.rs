@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use prun_testkit::env::TestEnv;
 
-use crate::support::{json, open_gate, place, plan, run, start, tree_shown, unit, wait_for_end, wait_for_state, PRUN};
+use crate::support::{PRUN, json, open_gate, place, plan, run, start, tree_shown, unit, wait_for_end, wait_for_state};
 
 /// Two writers and a reader.
 fn three_units() -> TestEnv {
@@ -48,8 +48,18 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
         ");
     env.assert_all_gone();
     let looks = [
-        "status", "runs", "result add", "result --brief", "explain add", "logs read", "path add", "diff add",
-        "diff --stat", "diff --name-only", "brief read", "reconcile",
+        "status",
+        "runs",
+        "result add",
+        "result --brief",
+        "explain add",
+        "logs read",
+        "path add",
+        "diff add",
+        "diff --stat",
+        "diff --name-only",
+        "brief read",
+        "reconcile",
     ];
     let shown: Vec<String> = looks.iter().map(|line| format!("$ prun {line}\n{}\n", env.prun(line))).collect();
     assert_snapshot!(shown.concat(), @r#"
@@ -364,7 +374,10 @@ fn edits_and_commits_of_the_user_meanwhile_are_kept_and_merged() {
         run [run] (top)
         ");
     assert_eq!(env.read("src/two.txt"), "1\ntwo\n3\n4\n5\n6\n7\n8\nnine\n");
-    assert_eq!((env.read("src/one.txt").as_str(), env.read("mine.txt").as_str()), ("committed meanwhile\n", "untracked\n"));
+    assert_eq!(
+        (env.read("src/one.txt").as_str(), env.read("mine.txt").as_str()),
+        ("committed meanwhile\n", "untracked\n")
+    );
     assert_eq!(env.git("rev-parse HEAD"), head.0);
     assert_eq!(head.1.changes(&env.tree("repo/.git")), [""; 0]);
     assert_eq!(env.prun("undo").code, 0);
