@@ -10,6 +10,7 @@ pub mod event;
 pub mod explain;
 pub mod gate;
 pub mod ids;
+pub mod judge;
 pub mod outcome;
 pub mod plan;
 pub mod reconcile;

@@ -1,6 +1,6 @@
 //! How an attempt ended: the facts that were observed, and the verdict computed from them.
 //!
-//! [`AttemptFacts`] is what a dispatcher saw and wrote to `facts.json`; [`judge`] turns it into an
+//! [`AttemptFacts`] is what a dispatcher saw and wrote to `facts.json`; [`crate::judge`] turns it into an
 //! [`Outcome`]. A failed observation is recorded as such and never reads as a good one.
 
 use std::fmt;
@@ -12,9 +12,6 @@ use crate::time::Timestamp;
 
 /// The version of the `facts.json` format.
 pub const FACTS_VERSION: u32 = 1;
-
-/// The signal by which the kernel ends a process for memory.
-const SIGKILL: i32 = 9;
 
 /// The verdict on a settled unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -412,105 +409,6 @@ pub struct AttemptFacts {
     pub worker_millis: u64,
 }
 
-/// Computes the verdict: the first thing in this order that stands in the way of success.
-///
-/// Success needs all of: exit 0, the client's own final event without an error (where it has one), a
-/// result from an authentic channel that meets the contract, the declared deliverables, the unit's own
-/// check, and a diff for a write unit.
-#[must_use]
-pub fn judge(facts: &AttemptFacts) -> Outcome {
-    if !facts.sweep.survivors.is_empty() {
-        return Outcome::Failed(Cause::KillFailed);
-    }
-    if facts.dispatcher_died {
-        return Outcome::Failed(Cause::DispatchDead);
-    }
-    if let Some(reason) = facts.stopped.filter(|reason| reason.is_asked_for() || *reason == StopReason::Hold) {
-        return Outcome::Stopped(reason);
-    }
-    if facts.setup.as_ref().is_some_and(|setup| !setup.ok) {
-        return Outcome::Failed(Cause::Setup);
-    }
-    if let Exit::NotStarted { .. } = facts.exit {
-        return Outcome::Failed(Cause::SpawnError);
-    }
-    if let Some(cause) = facts.stopped.and_then(limit_cause) {
-        return Outcome::Failed(cause);
-    }
-    if facts.final_event != FinalEvent::Completed
-        && let Some(error) = &facts.error
-    {
-        return Outcome::Failed(error.class);
-    }
-    judge_exit(facts).or_else(|| judge_work(facts)).unwrap_or(Outcome::Succeeded)
-}
-
-fn limit_cause(reason: StopReason) -> Option<Cause> {
-    match reason {
-        StopReason::IdleStall => Some(Cause::IdleStall),
-        StopReason::FirstOutput => Some(Cause::FirstOutput),
-        StopReason::HardTimeout => Some(Cause::HardTimeout),
-        StopReason::OutputLimit => Some(Cause::OutputLimit),
-        // The work was done when it lingered; the rest of the facts decide.
-        StopReason::Lingered => None,
-        StopReason::User | StopReason::RunStopped | StopReason::Budget | StopReason::Signal | StopReason::Hold => None,
-    }
-}
-
-fn judge_exit(facts: &AttemptFacts) -> Option<Outcome> {
-    let lingered = facts.stopped == Some(StopReason::Lingered);
-    match facts.exit {
-        Exit::Signal { .. } | Exit::Code { .. } if lingered => None,
-        Exit::Signal { signal: SIGKILL } if facts.oom_killed => Some(Outcome::Failed(Cause::Oom)),
-        Exit::Signal { .. } => Some(Outcome::Failed(Cause::Signal)),
-        Exit::Code { code } if code != 0 => Some(Outcome::Failed(Cause::ExitCode)),
-        _ if facts.final_event == FinalEvent::Failed => Some(Outcome::Failed(Cause::Worker)),
-        _ if facts.final_event == FinalEvent::Missing => Some(Outcome::Incomplete(Gap::NoFinalEvent)),
-        _ => None,
-    }
-}
-
-fn judge_work(facts: &AttemptFacts) -> Option<Outcome> {
-    let Some(result) = facts.result.as_ref().filter(|result| result.channel != Channel::Salvage) else {
-        return Some(Outcome::Incomplete(Gap::NoResult));
-    };
-    if !result.contract_gaps.is_empty() {
-        return Some(Outcome::Incomplete(Gap::Contract));
-    }
-    if !facts.missing_deliverables.is_empty() {
-        return Some(Outcome::Incomplete(Gap::Deliverable));
-    }
-    if facts.harvest_error.is_some() {
-        return Some(Outcome::Incomplete(Gap::Harvest));
-    }
-    if facts.verify.as_ref().is_some_and(|verify| !verify.ok) {
-        return Some(Outcome::Failed(Cause::Verify));
-    }
-    let unchanged = facts.changes.as_ref().is_none_or(Changes::is_empty);
-    (facts.expects_changes && unchanged).then_some(Outcome::Incomplete(Gap::NoChange))
-}
-
-/// Whether another attempt may help after this outcome, apart from how many are left.
-///
-/// A spent quota, a refused key and a full context come back the same; so does a stop that was asked for.
-#[must_use]
-pub fn is_worth_a_retry(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Succeeded | Outcome::Stopped(_) => false,
-        Outcome::Incomplete(_) => true,
-        Outcome::Failed(cause) => !matches!(
-            cause,
-            Cause::SpawnError
-                | Cause::Setup
-                | Cause::Auth
-                | Cause::UsageLimit
-                | Cause::Context
-                | Cause::Permission
-                | Cause::KillFailed
-        ),
-    }
-}
-
 macro_rules! display_as_serde {
     ($($name:ty),*) => {$(
         impl fmt::Display for $name {
@@ -582,83 +480,6 @@ pub(crate) mod tests {
         }
     }
 
-    fn check(ok: bool) -> CheckFacts {
-        CheckFacts { ok, exit: Exit::Code { code: i32::from(!ok) }, timed_out: false, millis: 1, log: "/l".into() }
-    }
-
-    fn error(class: Cause) -> ClientError {
-        ClientError { class, message: "m".into(), resets_at: None }
-    }
-
-    type Spoil = fn(&mut AttemptFacts);
-
-    #[test]
-    fn success_needs_everything_at_once() {
-        assert_eq!(judge(&good_facts()), Outcome::Succeeded);
-        let cases: &[(Spoil, Outcome)] = &[
-            (|f| f.exit = Exit::Code { code: 1 }, Outcome::Failed(Cause::ExitCode)),
-            (|f| f.exit = Exit::Signal { signal: 9 }, Outcome::Failed(Cause::Signal)),
-            (
-                |f| {
-                    f.exit = Exit::Signal { signal: 9 };
-                    f.oom_killed = true;
-                },
-                Outcome::Failed(Cause::Oom),
-            ),
-            (
-                |f| {
-                    f.exit = Exit::Signal { signal: 11 };
-                    f.oom_killed = true;
-                },
-                Outcome::Failed(Cause::Signal),
-            ),
-            (|f| f.exit = Exit::NotStarted { code: 127, error: "e".into() }, Outcome::Failed(Cause::SpawnError)),
-            (|f| f.final_event = FinalEvent::Missing, Outcome::Incomplete(Gap::NoFinalEvent)),
-            (|f| f.final_event = FinalEvent::Failed, Outcome::Failed(Cause::Worker)),
-            (
-                |f| {
-                    f.final_event = FinalEvent::Failed;
-                    f.error = Some(error(Cause::UsageLimit));
-                    f.exit = Exit::Code { code: 1 };
-                },
-                Outcome::Failed(Cause::UsageLimit),
-            ),
-            (|f| f.setup = Some(check(false)), Outcome::Failed(Cause::Setup)),
-            (|f| f.verify = Some(check(false)), Outcome::Failed(Cause::Verify)),
-            (|f| f.result = None, Outcome::Incomplete(Gap::NoResult)),
-            (|f| f.result.as_mut().unwrap().channel = Channel::Salvage, Outcome::Incomplete(Gap::NoResult)),
-            (|f| f.result.as_mut().unwrap().contract_gaps.push("Files".into()), Outcome::Incomplete(Gap::Contract)),
-            (|f| f.missing_deliverables.push("d".into()), Outcome::Incomplete(Gap::Deliverable)),
-            (|f| f.changes = Some(Changes::default()), Outcome::Incomplete(Gap::NoChange)),
-            (|f| f.changes = None, Outcome::Incomplete(Gap::NoChange)),
-            (|f| f.harvest_error = Some("e".into()), Outcome::Incomplete(Gap::Harvest)),
-            (|f| f.stopped = Some(StopReason::IdleStall), Outcome::Failed(Cause::IdleStall)),
-            (|f| f.stopped = Some(StopReason::User), Outcome::Stopped(StopReason::User)),
-            (|f| f.sweep.survivors.push(9), Outcome::Failed(Cause::KillFailed)),
-        ];
-        for (number, (spoil, expected)) in cases.iter().enumerate() {
-            let mut facts = good_facts();
-            spoil(&mut facts);
-            assert_eq!(judge(&facts), *expected, "case {number}");
-        }
-    }
-
-    #[test]
-    fn a_worker_that_lingered_after_its_work_has_done_it() {
-        let mut facts = good_facts();
-        facts.stopped = Some(StopReason::Lingered);
-        facts.exit = Exit::Signal { signal: 15 };
-        assert_eq!(judge(&facts), Outcome::Succeeded);
-    }
-
-    #[test]
-    fn a_read_unit_needs_no_change() {
-        let mut facts = good_facts();
-        facts.expects_changes = false;
-        facts.changes = None;
-        assert_eq!(judge(&facts), Outcome::Succeeded);
-    }
-
     #[test]
     fn facts_survive_their_file() {
         let text = serde_json::to_string(&good_facts()).unwrap();
@@ -690,11 +511,5 @@ pub(crate) mod tests {
         assert_eq!(usage(50, 5).since(&first), usage(0, 0));
         let money = Usage { cost_micro_usd: Some(7), ..usage(1, 1) };
         assert_eq!(money.plus(&usage(1, 1)).cost_micro_usd, Some(7));
-    }
-
-    #[test]
-    fn what_a_dead_dispatcher_left_is_no_success() {
-        let facts = AttemptFacts { dispatcher_died: true, ..good_facts() };
-        assert_eq!(judge(&facts), Outcome::Failed(Cause::DispatchDead));
     }
 }

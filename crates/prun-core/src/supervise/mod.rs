@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Event, EventKind, ProcessIdentity, RequeuedBy, RetryHow, RunEvent, UnitEvent};
 use crate::ids::{Attempt, UnitId};
-use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason, is_worth_a_retry, judge};
+use crate::judge::{is_worth_a_retry, judge};
+use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason};
 use crate::run::RunState;
 use crate::schedule::{Resources, Start, schedule};
 use crate::time::Now;

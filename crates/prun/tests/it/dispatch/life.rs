@@ -2,7 +2,8 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use prun_core::outcome::{Cause, Channel, Exit, Outcome, StopReason, judge};
+use prun_core::judge::judge;
+use prun_core::outcome::{Cause, Channel, Exit, Outcome, StopReason};
 use prun_engine::process::is_alive;
 use prun_engine::spec::Liveness;
 use prun_engine::state_dir::read_identity;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use prun_core::outcome::{Cause, Channel, Exit, Gap, Outcome, StopReason, Usage, judge};
+use prun_core::judge::judge;
+use prun_core::outcome::{Cause, Channel, Exit, Gap, Outcome, StopReason, Usage};
 use prun_engine::dispatcher::settle_dead;
 use prun_engine::executor::stream::StreamKind;
 use prun_engine::files::Durability;
