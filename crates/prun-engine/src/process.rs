@@ -219,6 +219,18 @@ pub fn with_open_file(path: &Path) -> Vec<ProcessIdentity> {
     all().into_iter().filter(holds).map(|stat| stat.identity()).collect()
 }
 
+/// Every process in whose environment the variable `name` is set, with its value, as far as this user may
+/// look.
+#[must_use]
+pub fn environment_values(name: &[u8]) -> Vec<(ProcessStat, Vec<u8>)> {
+    let value = |stat: &ProcessStat| {
+        let environ = std::fs::read(format!("/proc/{}/environ", stat.pid)).ok()?;
+        let mut entries = environ.split(|byte| *byte == 0);
+        entries.find_map(|entry| Some(entry.strip_prefix(name)?.strip_prefix(b"=")?.to_vec()))
+    };
+    all().into_iter().filter_map(|stat| Some((stat, value(&stat)?))).collect()
+}
+
 /// The processes of `all` that descend from `root`, parents before children.
 fn descendants_in(root: u32, all: &[ProcessStat]) -> Vec<ProcessStat> {
     let mut by_parent: HashMap<u32, Vec<&ProcessStat>> = HashMap::new();
@@ -300,6 +312,8 @@ mod tests {
             .unwrap();
         let known = identity(child.id()).unwrap();
         assert!(is_alive(&known));
+        let marks = environment_values(b"PRUN_TEST_MARK");
+        assert!(marks.iter().any(|(stat, value)| stat.pid == child.id() && value == b"process-rs"));
         assert!(descendants(std::process::id()).iter().any(|stat| stat.pid == child.id()));
         assert!(descendants_in(std::process::id(), &all()).iter().any(|stat| stat.pid == child.id()));
         let other = ProcessIdentity { start_ticks: known.start_ticks + 1, ..known.clone() };

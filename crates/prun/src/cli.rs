@@ -46,10 +46,22 @@ enum Command {
     Undo(commands::undo::Args),
     #[command(name = "__supervise", hide = true)]
     Supervise(commands::supervise::Args),
+    // The verbs of the old scripts are handled before this parser; they stand here for the help alone.
     /// Run one worker as the old script `dispatch-task.sh` did
-    // Handled before this parser; it stands here for the help alone.
     #[command(name = "dispatch-task", disable_help_flag = true)]
     DispatchTask,
+    /// Wait until every one of some result files has landed
+    #[command(disable_help_flag = true)]
+    Gather,
+    /// Watch state dirs until one of them calls for action
+    #[command(disable_help_flag = true)]
+    Monitor,
+    /// Report what earlier dispatches left behind, changing nothing
+    #[command(name = "report-state", disable_help_flag = true)]
+    ReportState,
+    /// End workers whose dispatcher is gone
+    #[command(name = "reap-orphans", disable_help_flag = true)]
+    ReapOrphans,
 }
 
 /// Parses the command line, runs the command, reports what failed.
@@ -103,7 +115,9 @@ fn run(context: &Context, command: Command) -> CliResult {
         Command::Integrate(args) => commands::integrate::run(context, &args),
         Command::Undo(args) => commands::undo::run(context, &args),
         Command::Supervise(args) => commands::supervise::run(context, &args),
-        Command::DispatchTask => Ok(ExitCode::Usage),
+        Command::DispatchTask | Command::Gather | Command::Monitor | Command::ReportState | Command::ReapOrphans => {
+            Ok(ExitCode::Usage)
+        }
     }
 }
 

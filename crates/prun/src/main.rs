@@ -19,13 +19,20 @@ use std::process::ExitCode;
 const DISPATCH: &str = "__dispatch";
 
 fn main() -> ExitCode {
-    // A dispatcher lives as long as its worker: it branches off before anything large is set up.
+    // A dispatcher lives as long as its worker: it branches off before anything large is set up, and
+    // with it the verbs of the old scripts, whose streams and exit codes are the contract's.
     let mut arguments = std::env::args_os().skip(1);
-    let code = match (arguments.next(), arguments.next()) {
-        (Some(verb), Some(spec)) if verb == DISPATCH => prun_engine::dispatcher::dispatch_spec_file(Path::new(&spec)),
-        (Some(verb), first) if verb == commands::dispatch_task::VERB => {
-            commands::dispatch_task::run(first.into_iter().chain(arguments))
-        }
+    let verb = arguments.next().unwrap_or_default();
+    let code = match verb.to_str() {
+        Some(DISPATCH) => match arguments.next() {
+            Some(spec) => prun_engine::dispatcher::dispatch_spec_file(Path::new(&spec)),
+            None => return cli::main().into(),
+        },
+        Some(commands::dispatch_task::VERB) => commands::dispatch_task::run(arguments),
+        Some(commands::gather::VERB) => commands::gather::run(arguments),
+        Some(commands::monitor::VERB) => commands::monitor::run(arguments),
+        Some(commands::report_state::VERB) => commands::report_state::run(arguments),
+        Some(commands::reap_orphans::VERB) => commands::reap_orphans::run(arguments),
         _ => return cli::main().into(),
     };
     exit_code(code)

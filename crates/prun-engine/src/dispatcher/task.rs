@@ -7,6 +7,7 @@ use prun_core::ids::{Attempt, IdError, UnitId};
 
 use super::environment::DEPTH_VARIABLE;
 use crate::executor::stream::StreamKind;
+use crate::settings::whole_number;
 use crate::spec::{AttemptSpec, Limits, Liveness, SPEC_VERSION, WorkerSpec};
 
 /// How it is used.
@@ -131,8 +132,8 @@ pub fn spec_from_contract(
         env: Vec::new(),
         limits: Limits {
             first_output_millis: None,
-            idle_millis: limit(seconds(&var, "PRUN_STALL_THRESHOLD", STALL_SECONDS)),
-            hard_millis: limit(seconds(&var, "CODEX_DISPATCH_TIMEOUT", 0)),
+            idle_millis: limit(whole_number(&var, "PRUN_STALL_THRESHOLD", STALL_SECONDS)),
+            hard_millis: limit(whole_number(&var, "CODEX_DISPATCH_TIMEOUT", 0)),
             linger_millis: None,
             grace_millis: GRACE_MILLIS,
             output_bytes: Some(OUTPUT_BYTES),
@@ -169,13 +170,6 @@ fn codex_command(var: &impl Fn(&str) -> Option<OsString>) -> Vec<String> {
     }
     argv.push("-".into());
     argv
-}
-
-/// A value that is no whole number means the default.
-fn seconds(var: &impl Fn(&str) -> Option<OsString>, name: &str, default: u64) -> u64 {
-    let digits = text(var, name).filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
-    // More digits than fit are as good as no limit that could ever be reached.
-    digits.map_or(default, |digits| digits.parse().unwrap_or(u64::MAX))
 }
 
 /// 0 turns a limit off.
