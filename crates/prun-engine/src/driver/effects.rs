@@ -68,7 +68,10 @@ impl Driver {
                     Event::Input(Box::new(Input::BaseVerified { tree, check }))
                 });
             }
-            Effect::Leave => self.left = true,
+            Effect::Leave => {
+                self.workshop.remove_template();
+                self.left = true;
+            }
         }
     }
 

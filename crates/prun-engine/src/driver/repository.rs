@@ -76,7 +76,8 @@ impl Workshop {
                 std::fs::remove_dir_all(&dir).map_err(|error| format!("cannot remove {}: {error}", dir.display()))?;
             }
             let trusted_index = self.run_dir.root().join("base-check.index");
-            let plan = ClonePlan { store, mirror, base: &base, dir: &dir, trusted_index: &trusted_index };
+            let (trusted_index, template) = (&trusted_index, None);
+            let plan = ClonePlan { store, mirror, base: &base, dir: &dir, trusted_index, template };
             clone::prepare(&plan).map_err(|error| error.to_string())?;
             if let Some(setup) = &self.plan.setup {
                 let facts = stage::run_check(&setup.argv(), &dir, CHECK_LIMIT, &log, &token)

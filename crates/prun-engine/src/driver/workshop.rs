@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use prun_core::event::{Mode, RetryHow, RunSetup};
@@ -14,7 +14,7 @@ use prun_core::plan::model::DEFAULT_FIRST_OUTPUT_MILLIS;
 use prun_core::plan::{PlanFile, UnitPlan};
 use prun_core::run::RunState;
 use prun_core::schedule::{Capacity, Resources};
-use prun_core::unit::NextAttempt;
+use prun_core::unit::{NextAttempt, UnitState};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::brief::{BriefFacts, compose, follow_up};
@@ -29,6 +29,7 @@ use crate::workspace::clone::{self, ClonePlan};
 use crate::workspace::mirror::{self, Mirror};
 use crate::workspace::scratch::{self, Checkout};
 use crate::workspace::store::Store;
+use crate::workspace::template::Template;
 use crate::workspace::{Base, WorkspaceError};
 
 /// How long a set-up command, a unit's check or the run's check may take.
@@ -42,6 +43,9 @@ const GRACE_MILLIS: u64 = 2_000;
 
 /// What a tail may hold (design, section 5).
 const OUTPUT_BYTES: u64 = 256 << 20;
+
+/// Checkouts of one base from which a template is worth its own: it costs one, and a copy costs about half.
+const TEMPLATE_PAYS: usize = 3;
 
 /// A run's directory, opened for work.
 #[derive(Debug)]
@@ -61,6 +65,7 @@ pub struct Workshop {
     registry: Registry,
     pub(super) store: Option<Store>,
     mirror: OnceLock<Result<Mirror, String>>,
+    template: RwLock<Option<Template>>,
 }
 
 /// A run's directory that cannot be worked with.
@@ -88,6 +93,8 @@ pub struct Order {
     next: NextAttempt,
     previous: Option<Previous>,
     setup: RunSetup,
+    /// Units that have not begun yet and will need the same checkout.
+    ahead: usize,
 }
 
 /// The attempt before.
@@ -127,7 +134,18 @@ impl Workshop {
         let git = Git::from_env();
         let store = run_dir.store();
         let store = store.exists().then(|| Store::open(&git, &store)).transpose()?;
-        Ok(Self { home, run, run_dir, plan, git, durability, registry, store, mirror: OnceLock::new() })
+        Ok(Self {
+            home,
+            run,
+            run_dir,
+            plan,
+            git,
+            durability,
+            registry,
+            store,
+            mirror: OnceLock::new(),
+            template: RwLock::new(None),
+        })
     }
 
     /// The run's store, where the run has a repository.
@@ -182,7 +200,8 @@ impl Workshop {
             dir: self.run_dir.attempt(&record.dir),
             session: record.facts.as_ref().and_then(|facts| facts.session.as_ref()).map(resumed),
         });
-        Order { unit: plan.clone(), attempt, executor, next, previous, setup }
+        let ahead = self.checkouts_ahead(run);
+        Order { unit: plan.clone(), attempt, executor, next, previous, setup, ahead }
     }
 
     /// Makes the attempt's directory, takes its fence, prepares the workspace and writes the spec.
@@ -291,18 +310,26 @@ impl Workshop {
         };
         let mirror = self.mirror(store, &base)?;
         let trusted_index = dir.trusted_index();
-        let (checkout, cwd) = if order.unit.mode == Mode::Write {
-            let clone = dir.clone_dir();
-            let plan = ClonePlan { store, mirror, base: &base, dir: &clone, trusted_index: &trusted_index };
-            clone::prepare(&plan).map_err(|error| error.to_string())?;
-            let cwd = clone.join(&order.setup.subdir);
-            (clone, cwd)
-        } else {
-            let scratch = dir.scratch();
-            let checkout = Checkout { store, mirror, base: &base, trusted_index: &trusted_index };
-            let repo = scratch::prepare(&scratch, Some(&checkout)).map_err(|error| error.to_string())?;
-            (repo.unwrap_or_else(|| scratch.clone()), scratch)
+        let make = |template: Option<&Template>| -> Result<(PathBuf, PathBuf), WorkspaceError> {
+            let trusted_index = &trusted_index;
+            if order.unit.mode == Mode::Write {
+                let clone = dir.clone_dir();
+                clone::prepare(&ClonePlan { store, mirror, base: &base, dir: &clone, trusted_index, template })?;
+                let cwd = clone.join(&order.setup.subdir);
+                Ok((clone, cwd))
+            } else {
+                let scratch = dir.scratch();
+                let checkout = Checkout { store, mirror, base: &base, trusted_index, template };
+                let repo = scratch::prepare(&scratch, Some(&checkout))?;
+                Ok((repo.unwrap_or_else(|| scratch.clone()), scratch))
+            }
         };
+        self.make_template(store, mirror, &base, order.ahead);
+        let made = make(self.template.read().unwrap_or_else(PoisonError::into_inner).as_ref());
+        if order.ahead == 0 {
+            self.remove_template();
+        }
+        let (checkout, cwd) = made.map_err(|error| error.to_string())?;
         let harvest = HarvestSpec {
             work_tree: checkout.clone(),
             store: self.run_dir.store(),
@@ -312,6 +339,37 @@ impl Workshop {
             exclude: Vec::new(),
         };
         Ok(Workspace { cwd, checkout: Some(checkout), harvest: Some(harvest) })
+    }
+
+    /// How many units have not begun yet and will need a checkout of the base.
+    fn checkouts_ahead(&self, run: &RunState) -> usize {
+        let needs = |unit: &&prun_core::unit::Unit| {
+            let plan = self.plan.units.iter().find(|plan| plan.id == unit.setup.id);
+            unit.state == UnitState::Queued && unit.attempts.is_empty() && plan.is_some_and(|plan| plan.checkout)
+        };
+        run.units.iter().filter(needs).count()
+    }
+
+    /// Makes the template where it pays. Without one git writes each checkout, so a failure shows there.
+    fn make_template(&self, store: &Store, mirror: &Mirror, base: &Base, ahead: usize) {
+        if ahead + 1 < TEMPLATE_PAYS {
+            return;
+        }
+        let mut template = self.template.write().unwrap_or_else(PoisonError::into_inner);
+        if template.is_none() {
+            let dir = self.run_dir.template();
+            // One of an earlier supervisor: nobody knows any more what it should hold.
+            let _ = std::fs::remove_dir_all(&dir);
+            *template = Template::prepare(store, mirror, base, &dir).ok();
+        }
+    }
+
+    /// Removes the template once nobody copies it any more. A rest is removed with the run.
+    pub(super) fn remove_template(&self) {
+        let mut template = self.template.write().unwrap_or_else(PoisonError::into_inner);
+        if template.take().is_some() {
+            let _ = std::fs::remove_dir_all(self.run_dir.template());
+        }
     }
 
     /// The mirror, filled once a supervisor; all preparations wait for it.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::gitdir::{GitDir, packed_refs};
 use super::mirror::Mirror;
 use super::store::Store;
+use super::template::Template;
 use super::{Base, WorkspaceError};
 use crate::files::FileError;
 
@@ -24,6 +25,8 @@ pub struct ClonePlan<'a> {
     pub dir: &'a Path,
     /// Where a copy of its index goes, outside the worker's reach. A list of its refs goes beside it.
     pub trusted_index: &'a Path,
+    /// A checkout to copy, where one of this base is at hand.
+    pub template: Option<&'a Template>,
 }
 
 /// Makes the clone.
@@ -35,32 +38,69 @@ pub fn prepare(plan: &ClonePlan<'_>) -> Result<(), WorkspaceError> {
         return Err(WorkspaceError::Exists(plan.dir.to_owned()));
     }
     crate::files::create_private_dir(plan.dir)?;
-    let facts = &plan.store.facts;
-    let refs = refs(plan);
     let git_dir = plan.dir.join(".git");
+    let refs = write_git_dir(plan.store, plan.mirror, plan.base, &git_dir)?;
+    if !copy_template(plan, &git_dir)? {
+        check_out(plan.store, plan.base, &git_dir, plan.dir)?;
+    }
+    copy_index(&git_dir.join("index"), plan.trusted_index)?;
+    let list = trusted_refs(plan.trusted_index);
+    fs::write(&list, packed_refs(&refs)).map_err(FileError::at("write", &list))?;
+    Ok(())
+}
+
+/// Copies the template; `false` where there is none, or not a sound one. The work tree is empty then.
+fn copy_template(plan: &ClonePlan<'_>, git_dir: &Path) -> Result<bool, WorkspaceError> {
+    let Some(template) = plan.template.filter(|template| template.holds(plan.base)) else { return Ok(false) };
+    if template.copy(plan.dir, &git_dir.join("index"))? {
+        return Ok(true);
+    }
+    for entry in fs::read_dir(plan.dir).map_err(FileError::at("read", plan.dir))?.flatten() {
+        let path = entry.path();
+        let removed = match entry.file_type() {
+            Ok(kind) if kind.is_dir() && path != git_dir => fs::remove_dir_all(&path),
+            Ok(kind) if !kind.is_dir() => fs::remove_file(&path),
+            _ => Ok(()),
+        };
+        removed.map_err(FileError::at("remove", &path))?;
+    }
+    Ok(false)
+}
+
+/// Writes a git directory that borrows from the mirror and is at the base. Returns its refs.
+pub(super) fn write_git_dir(
+    store: &Store,
+    mirror: &Mirror,
+    base: &Base,
+    git_dir: &Path,
+) -> Result<BTreeMap<String, String>, WorkspaceError> {
+    let facts = &store.facts;
+    let refs = refs(store, mirror, base);
     GitDir {
         object_format: &facts.object_format,
-        settings: settings(plan.store),
+        settings: settings(store),
         head: &facts.branch,
         refs: refs.clone(),
-        alternates: vec![plan.mirror.objects()],
+        alternates: vec![mirror.objects()],
         exclude: &facts.settings.exclude,
         attributes: &facts.settings.attributes,
         shallow: facts.shallow.as_deref(),
         ..GitDir::default()
     }
-    .write(&git_dir)?;
-    plan.store
-        .git
-        .command(["read-tree", "-m", "-u", plan.base.commit.as_str()])
-        .git_dir(&git_dir)
-        .work_tree(plan.dir)
-        .dir(plan.dir)
+    .write(git_dir)?;
+    Ok(refs)
+}
+
+/// Has git write the base into an empty work tree. The index is one that [`super::index_file`] can read.
+pub(super) fn check_out(store: &Store, base: &Base, git_dir: &Path, work_tree: &Path) -> Result<(), WorkspaceError> {
+    let checkout = store.git.command(["read-tree", "-m", "-u", base.commit.as_str()]);
+    checkout
+        .git_dir(git_dir)
+        .work_tree(work_tree)
+        .dir(work_tree)
         .env("GIT_ALLOW_PROTOCOL", "none")
+        .config("index.version=2")
         .run()?;
-    copy_index(&git_dir.join("index"), plan.trusted_index)?;
-    let list = trusted_refs(plan.trusted_index);
-    fs::write(&list, packed_refs(&refs)).map_err(FileError::at("write", &list))?;
     Ok(())
 }
 
@@ -79,9 +119,9 @@ pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), FileError> {
 }
 
 /// The user's local branches where they were, and the current one at the base.
-fn refs(plan: &ClonePlan<'_>) -> BTreeMap<String, String> {
-    let mut refs = plan.mirror.branches.clone();
-    refs.insert(plan.store.facts.branch.clone(), plan.base.commit.clone());
+fn refs(store: &Store, mirror: &Mirror, base: &Base) -> BTreeMap<String, String> {
+    let mut refs = mirror.branches.clone();
+    refs.insert(store.facts.branch.clone(), base.commit.clone());
     refs
 }
 
@@ -164,6 +204,7 @@ mod tests {
             base: &unit.base,
             dir: &unit.clone,
             trusted_index: &unit.spec.trusted_index,
+            template: None,
         };
         assert!(matches!(prepare(&plan), Err(WorkspaceError::Exists(_))));
     }
@@ -272,7 +313,10 @@ mod tests {
                 scope.spawn(move || {
                     let (dir, trusted_index) = (root.join(format!("c{n}")), root.join(format!("c{n}.index")));
                     let (store, base) = (&first.store, &first.base);
-                    prepare(&ClonePlan { store, mirror, base, dir: &dir, trusted_index: &trusted_index }).unwrap();
+                    let template = None;
+                    let trusted_index = &trusted_index;
+                    prepare(&ClonePlan { store, mirror, base, dir: &dir, trusted_index, template }).unwrap();
+                    let trusted_index = trusted_index.clone();
                     put(&dir.join(format!("new{n}")), "x");
                     put(&dir.join("d1/same"), "the same in all");
                     let spec = crate::spec::HarvestSpec { work_tree: dir, trusted_index, ..first.spec.clone() };

@@ -1,7 +1,8 @@
 //! Where units work, and what they leave there.
 //!
 //! [`source`] looks at the user's repository and never writes to it; [`store`] is the run's own repository;
-//! [`mirror`] holds the objects that clones borrow; [`clone`] and [`scratch`] prepare a unit's workspace;
+//! [`mirror`] holds the objects that clones borrow; [`clone`] and [`scratch`] prepare a unit's workspace,
+//! from a [`template`] where many are alike;
 //! [`harvest`] takes its changes, running nothing that the workspace names; [`fingerprint`] tells whether
 //! somebody touched the user's repository meanwhile.
 
@@ -12,6 +13,7 @@ pub mod fingerprint;
 mod gitdir;
 pub mod harvest;
 mod ignored;
+mod index_file;
 pub mod mirror;
 pub mod patch;
 pub mod place;
@@ -20,6 +22,7 @@ pub mod scratch;
 pub mod settings;
 pub mod source;
 pub mod store;
+pub mod template;
 #[cfg(test)]
 mod testing;
 mod worktree;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::clone::{self, ClonePlan};
 use super::mirror::Mirror;
 use super::store::Store;
+use super::template::Template;
 use super::{Base, WorkspaceError};
 use crate::files::create_private_dir;
 
@@ -22,6 +23,8 @@ pub struct Checkout<'a> {
     pub base: &'a Base,
     /// Where a copy of its index goes.
     pub trusted_index: &'a Path,
+    /// A checkout to copy, where one of this base is at hand.
+    pub template: Option<&'a Template>,
 }
 
 /// Makes the scratch directory `dir` and returns the checkout's place, where there is one.
@@ -33,9 +36,9 @@ pub fn prepare(dir: &Path, checkout: Option<&Checkout<'_>>) -> Result<Option<Pat
         return Err(WorkspaceError::Exists(dir.to_owned()));
     }
     create_private_dir(dir)?;
-    let Some(Checkout { store, mirror, base, trusted_index }) = checkout else { return Ok(None) };
+    let Some(&Checkout { store, mirror, base, trusted_index, template }) = checkout else { return Ok(None) };
     let repo = dir.join(CHECKOUT);
-    clone::prepare(&ClonePlan { store, mirror, base, dir: &repo, trusted_index })?;
+    clone::prepare(&ClonePlan { store, mirror, base, dir: &repo, trusted_index, template })?;
     Ok(Some(repo))
 }
 
@@ -63,7 +66,8 @@ mod tests {
             assert!(matches!(prepare(&empty, None), Err(WorkspaceError::Exists(_))));
 
             let (dir, trusted_index) = (fixture.temp.path().join("scratch"), fixture.temp.path().join("index"));
-            let checkout = Checkout { store: &store, mirror: &mirror, base: &base, trusted_index: &trusted_index };
+            let (trusted, template) = (&trusted_index, None);
+            let checkout = Checkout { store: &store, mirror: &mirror, base: &base, trusted_index: trusted, template };
             let repo = prepare(&dir, Some(&checkout)).unwrap().unwrap();
             assert_eq!(fs::read(repo.join("README")).unwrap(), b"hello\n");
             put(&repo.join("README"), "edited");

@@ -125,8 +125,15 @@ impl Fixture {
     pub(super) fn clone_of(&self, store: Store, base: Base, run: &Path) -> Prepared {
         let mirror = mirror::ensure(&self.home(), &store, &base).unwrap();
         let (clone, trusted_index) = (run.join("clone"), run.join("trusted.index"));
-        let plan =
-            ClonePlan { store: &store, mirror: &mirror, base: &base, dir: &clone, trusted_index: &trusted_index };
+        let template = None;
+        let plan = ClonePlan {
+            store: &store,
+            mirror: &mirror,
+            base: &base,
+            dir: &clone,
+            trusted_index: &trusted_index,
+            template,
+        };
         prepare(&plan).unwrap();
         let spec = HarvestSpec {
             work_tree: clone.clone(),
