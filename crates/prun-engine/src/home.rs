@@ -128,12 +128,6 @@ impl RunDir {
         self.root.join("store.git")
     }
 
-    /// The checkout that clones are copied from, while there are clones to make.
-    #[must_use]
-    pub fn template(&self) -> PathBuf {
-        self.root.join("template")
-    }
-
     /// The user's repository as it was when the run started.
     #[must_use]
     pub fn fingerprint(&self) -> PathBuf {

@@ -68,10 +68,7 @@ impl Driver {
                     Event::Input(Box::new(Input::BaseVerified { tree, check }))
                 });
             }
-            Effect::Leave => {
-                self.workshop.remove_template();
-                self.left = true;
-            }
+            Effect::Leave => self.left = true,
         }
     }
 

@@ -44,9 +44,6 @@ const GRACE_MILLIS: u64 = 2_000;
 /// What a tail may hold (design, section 5).
 const OUTPUT_BYTES: u64 = 256 << 20;
 
-/// Checkouts of one base from which a template is worth its own: it costs one, and a copy costs about half.
-const TEMPLATE_PAYS: usize = 3;
-
 /// A run's directory, opened for work.
 #[derive(Debug)]
 pub struct Workshop {
@@ -324,12 +321,7 @@ impl Workshop {
                 Ok((repo.unwrap_or_else(|| scratch.clone()), scratch))
             }
         };
-        self.make_template(store, mirror, &base, order.ahead);
-        let made = make(self.template.read().unwrap_or_else(PoisonError::into_inner).as_ref());
-        if order.ahead == 0 {
-            self.remove_template();
-        }
-        let (checkout, cwd) = made.map_err(|error| error.to_string())?;
+        let (checkout, cwd) = self.with_template(store, &base, order.ahead, make).map_err(|error| error.to_string())?;
         let harvest = HarvestSpec {
             work_tree: checkout.clone(),
             store: self.run_dir.store(),
@@ -350,26 +342,32 @@ impl Workshop {
         run.units.iter().filter(needs).count()
     }
 
-    /// Makes the template where it pays. Without one git writes each checkout, so a failure shows there.
-    fn make_template(&self, store: &Store, mirror: &Mirror, base: &Base, ahead: usize) {
-        if ahead + 1 < TEMPLATE_PAYS {
-            return;
+    /// Has `make` make a checkout from the template. Where there is none yet, git writes this checkout, and the
+    /// template is taken from it, if others are to follow; the others wait for it.
+    fn with_template(
+        &self,
+        store: &Store,
+        base: &Base,
+        ahead: usize,
+        make: impl Fn(Option<&Template>) -> Result<(PathBuf, PathBuf), WorkspaceError>,
+    ) -> Result<(PathBuf, PathBuf), WorkspaceError> {
+        let read = || self.template.read().unwrap_or_else(PoisonError::into_inner);
+        if ahead > 0 && read().is_none() {
+            let mut template = self.template.write().unwrap_or_else(PoisonError::into_inner);
+            if template.is_none() {
+                let made = make(None)?;
+                // Without a template git writes every checkout: slower, and just as good.
+                let format = &store.facts.object_format;
+                *template = Template::take(base, &made.0, format, self.run_dir.root()).ok().flatten();
+                return Ok(made);
+            }
         }
-        let mut template = self.template.write().unwrap_or_else(PoisonError::into_inner);
-        if template.is_none() {
-            let dir = self.run_dir.template();
-            // One of an earlier supervisor: nobody knows any more what it should hold.
-            let _ = std::fs::remove_dir_all(&dir);
-            *template = Template::prepare(store, mirror, base, &dir).ok();
+        let made = make(read().as_ref());
+        if ahead == 0 {
+            // Its bytes are free as soon as it is closed.
+            *self.template.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
-    }
-
-    /// Removes the template once nobody copies it any more. A rest is removed with the run.
-    pub(super) fn remove_template(&self) {
-        let mut template = self.template.write().unwrap_or_else(PoisonError::into_inner);
-        if template.take().is_some() {
-            let _ = std::fs::remove_dir_all(self.run_dir.template());
-        }
+        made
     }
 
     /// The mirror, filled once a supervisor; all preparations wait for it.

@@ -39,9 +39,9 @@ pub fn prepare(plan: &ClonePlan<'_>) -> Result<(), WorkspaceError> {
     }
     crate::files::create_private_dir(plan.dir)?;
     let git_dir = plan.dir.join(".git");
-    let refs = write_git_dir(plan.store, plan.mirror, plan.base, &git_dir)?;
+    let refs = write_git_dir(plan, &git_dir)?;
     if !copy_template(plan, &git_dir)? {
-        check_out(plan.store, plan.base, &git_dir, plan.dir)?;
+        check_out(plan, &git_dir)?;
     }
     copy_index(&git_dir.join("index"), plan.trusted_index)?;
     let list = trusted_refs(plan.trusted_index);
@@ -68,20 +68,15 @@ fn copy_template(plan: &ClonePlan<'_>, git_dir: &Path) -> Result<bool, Workspace
 }
 
 /// Writes a git directory that borrows from the mirror and is at the base. Returns its refs.
-pub(super) fn write_git_dir(
-    store: &Store,
-    mirror: &Mirror,
-    base: &Base,
-    git_dir: &Path,
-) -> Result<BTreeMap<String, String>, WorkspaceError> {
-    let facts = &store.facts;
-    let refs = refs(store, mirror, base);
+fn write_git_dir(plan: &ClonePlan<'_>, git_dir: &Path) -> Result<BTreeMap<String, String>, WorkspaceError> {
+    let facts = &plan.store.facts;
+    let refs = refs(plan);
     GitDir {
         object_format: &facts.object_format,
-        settings: settings(store),
+        settings: settings(plan.store),
         head: &facts.branch,
         refs: refs.clone(),
-        alternates: vec![mirror.objects()],
+        alternates: vec![plan.mirror.objects()],
         exclude: &facts.settings.exclude,
         attributes: &facts.settings.attributes,
         shallow: facts.shallow.as_deref(),
@@ -91,13 +86,13 @@ pub(super) fn write_git_dir(
     Ok(refs)
 }
 
-/// Has git write the base into an empty work tree. The index is one that [`super::index_file`] can read.
-pub(super) fn check_out(store: &Store, base: &Base, git_dir: &Path, work_tree: &Path) -> Result<(), WorkspaceError> {
-    let checkout = store.git.command(["read-tree", "-m", "-u", base.commit.as_str()]);
+/// Has git write the base into the empty work tree. The index is one that [`super::index_file`] can read.
+fn check_out(plan: &ClonePlan<'_>, git_dir: &Path) -> Result<(), WorkspaceError> {
+    let checkout = plan.store.git.command(["read-tree", "-m", "-u", plan.base.commit.as_str()]);
     checkout
         .git_dir(git_dir)
-        .work_tree(work_tree)
-        .dir(work_tree)
+        .work_tree(plan.dir)
+        .dir(plan.dir)
         .env("GIT_ALLOW_PROTOCOL", "none")
         .config("index.version=2")
         .run()?;
@@ -119,9 +114,9 @@ pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), FileError> {
 }
 
 /// The user's local branches where they were, and the current one at the base.
-fn refs(store: &Store, mirror: &Mirror, base: &Base) -> BTreeMap<String, String> {
-    let mut refs = mirror.branches.clone();
-    refs.insert(store.facts.branch.clone(), base.commit.clone());
+fn refs(plan: &ClonePlan<'_>) -> BTreeMap<String, String> {
+    let mut refs = plan.mirror.branches.clone();
+    refs.insert(plan.store.facts.branch.clone(), plan.base.commit.clone());
     refs
 }
 
