@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use prun_core::event::ProcessIdentity;
 use prun_core::time::Timestamp;
 
+use super::claim::Claim;
 use super::environment::{Places, worker_env};
 use super::notes::Notes;
 use super::output::{last_lines, read_end};
@@ -16,7 +18,7 @@ use super::signals::Signals;
 use super::spawn::open_append;
 use super::{Announce, DispatchError, DispatchOptions, diagnose, now};
 use crate::contain::{CONTAIN_VARIABLE, Containment, Group, Rungs, keep_descriptors_private};
-use crate::files::{Durability, FileError, create_private_dir, write_atomically};
+use crate::files::{FileError, create_private_dir};
 use crate::process::own_identity;
 use crate::spec::AttemptSpec;
 use crate::state_dir::{IDENTITY_VERSION, Identity, StateDir, canonical_result, random_hex};
@@ -46,12 +48,20 @@ impl Attempt {
         let signals = Signals::install().map_err(system("set up signal handling"))?;
         keep_descriptors_private();
         let prompt = open_prompt(&spec.prompt_file).map_err(FileError::at("read the prompt", &spec.prompt_file))?;
+        if is_blank_file(&prompt) {
+            return Err(DispatchError::EmptyPrompt(spec.prompt_file.clone()));
+        }
         let caller_dir = std::env::current_dir().map_err(system("tell the working directory"))?;
         if let Some(cwd) = spec.cwd.as_ref().filter(|_| spec.run.is_none()) {
             // Before the state dir, so that a failure leaves nothing behind. A run prepares its workspaces: one
             // that has vanished must not come back as an empty directory.
             std::fs::create_dir_all(cwd).map_err(FileError::at("create the working directory", cwd))?;
         }
+        // A run's result paths are its attempts' own, and the fence keeps an attempt alone.
+        let claim = match options.by_result.as_ref().filter(|_| spec.run.is_none()) {
+            Some(home) => Some(Claim::take(home, &canonical_result(&spec.result_file))?),
+            None => None,
+        };
         let state = StateDir::create(&spec.state_parent, &caller_dir, &spec.unit)?;
         let result = ResultFile::observe(&spec.result_file);
         let started_at = now();
@@ -65,22 +75,20 @@ impl Attempt {
         let attempt =
             Self { spec, options, state, result, cwd, env, token, prompt, notes, signals, containment, started_at };
         attempt.write_identity(None);
-        attempt.make_known();
+        attempt.make_known(claim);
         Ok(attempt)
     }
 
     /// Tells where the state dir is, before anything of the worker can be seen.
-    fn make_known(&self) {
-        if let Some(home) = &self.options.by_result {
-            let path = home.by_result(&canonical_result(&self.spec.result_file));
-            let written = create_private_dir(path.parent().unwrap_or(home.root())).and_then(|()| {
-                let mut text = self.state.root().as_os_str().as_encoded_bytes().to_vec();
-                text.push(b'\n');
-                write_atomically(&path, &text, Durability::Cached)
-            });
-            if let Err(error) = written {
-                diagnose(&error.to_string());
-            }
+    fn make_known(&self, claim: Option<Claim>) {
+        let own = || {
+            let home = self.options.by_result.as_ref()?;
+            Some(Claim::of_run(home, &canonical_result(&self.spec.result_file)))
+        };
+        if let Some(claim) = claim.or_else(own)
+            && let Err(error) = claim.lead_to(self.state.root())
+        {
+            diagnose(&error.to_string());
         }
         if self.options.announce == Announce::StateDir {
             let mut stdout = io::stdout().lock();
@@ -134,6 +142,10 @@ fn make_entries(
     state.write_entry("pre-mtime", result.seconds_before().to_string().as_bytes())?;
     state.write_entry("timestamp", (started_at.0 / 1000).to_string().as_bytes())?;
     state.write_entry("result-file", as_given.as_os_str().as_encoded_bytes())?;
+    if as_given.is_relative() {
+        // What is given counts from the caller's directory, which nobody else can tell.
+        state.write_entry("result-path", spec.result_file.as_os_str().as_encoded_bytes())?;
+    }
     state.write_entry("dispatch-pid", std::process::id().to_string().as_bytes())?;
     open_append(&state.tail()).map_err(FileError::at("create", &state.tail()))?;
     match &spec.cwd {
@@ -146,4 +158,25 @@ fn make_entries(
 fn open_prompt(path: &Path) -> io::Result<File> {
     let prompt = File::open(path)?;
     if prompt.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(prompt) }
+}
+
+/// Whether a regular file holds nothing but white space. A pipe is not looked into: what is read from it
+/// is gone.
+fn is_blank_file(prompt: &File) -> bool {
+    if !prompt.metadata().is_ok_and(|meta| meta.is_file()) {
+        return false;
+    }
+    let mut piece = [0; 4096];
+    let mut at = 0;
+    // Read at places, so that the worker still gets all of it.
+    while let Ok(count) = prompt.read_at(&mut piece, at) {
+        if count == 0 {
+            return true;
+        }
+        if !piece[..count].iter().all(u8::is_ascii_whitespace) {
+            return false;
+        }
+        at += count as u64;
+    }
+    false
 }

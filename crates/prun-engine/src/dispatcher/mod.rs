@@ -7,6 +7,7 @@
 mod answer;
 mod attempt;
 mod check;
+mod claim;
 mod dead;
 mod ending;
 mod environment;
@@ -100,6 +101,17 @@ pub enum DispatchError {
         /// What the system said.
         source: io::Error,
     },
+    /// A dispatch that lives writes the same result.
+    #[error("{} is written by another dispatch that still runs, see {}", result.display(), state_dir.display())]
+    Taken {
+        /// The result.
+        result: PathBuf,
+        /// That dispatch's state dir.
+        state_dir: PathBuf,
+    },
+    /// There is nothing in the prompt.
+    #[error("the prompt is empty: {}", .0.display())]
+    EmptyPrompt(PathBuf),
     /// A spec of another version.
     #[error("{} has version {found}; this prun reads version {SPEC_VERSION}", path.display())]
     Version {

@@ -1,18 +1,20 @@
 //! `prun dispatch-task` without its printing: arguments and environment to what is run. Pure.
 
-use std::ffi::{OsStr, OsString};
+mod worker;
+
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use prun_core::ids::{Attempt, IdError, UnitId};
+use prun_core::ids::{Attempt, ExecutorName, IdError, UnitId};
 
 use super::environment::DEPTH_VARIABLE;
-use crate::executor::stream::StreamKind;
+use crate::executor::{ConfigError, LaunchError, Registry, UnknownExecutor};
 use crate::settings::whole_number;
-use crate::spec::{AttemptSpec, Limits, Liveness, SPEC_VERSION, WorkerSpec};
+use crate::spec::{AttemptSpec, Limits, Liveness, SPEC_VERSION};
 
 /// How it is used.
-pub const USAGE: &str =
-    "usage: prun dispatch-task --prompt-file PROMPT --result-file RESULT --unit-id ID [-- PROGRAM [ARGUMENT…]]";
+pub const USAGE: &str = "usage: prun dispatch-task --prompt-file PROMPT --result-file RESULT --unit-id ID \
+                         [--executor NAME] [-- PROGRAM [ARGUMENT...]]";
 
 /// Seconds without growth of the tail that `PRUN_STALL_THRESHOLD` changes.
 const STALL_SECONDS: u64 = 600;
@@ -35,12 +37,14 @@ pub struct TaskArgs {
     pub result_file: PathBuf,
     /// The unit.
     pub unit: UnitId,
-    /// The worker's own command line, instead of Codex.
+    /// The executor whose command line is run, instead of the contract's own.
+    pub executor: Option<ExecutorName>,
+    /// The worker's own command line.
     pub command: Option<Vec<OsString>>,
 }
 
 /// A command line or an environment that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// An argument that is not known.
     #[error("unknown argument {0:?}")]
@@ -54,6 +58,18 @@ pub enum UsageError {
     /// A unit id outside the alphabet.
     #[error(transparent)]
     Unit(#[from] IdError),
+    /// An executor that nobody knows.
+    #[error(transparent)]
+    Executor(#[from] UnknownExecutor),
+    /// An executor that cannot take this unit.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Executors cannot be told.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An executor that starts nothing.
+    #[error("the executor {0} starts nothing; dispatch-task runs a worker")]
+    NothingToStart(ExecutorName),
     /// prun inside prun.
     #[error("this is a worker of prun already (PRUN_DEPTH is {0}, at most {MAX_DEPTH} is allowed)")]
     Depth(u32),
@@ -62,6 +78,7 @@ pub enum UsageError {
 const PROMPT_FILE: &str = "--prompt-file";
 const RESULT_FILE: &str = "--result-file";
 const UNIT_ID: &str = "--unit-id";
+const EXECUTOR: &str = "--executor";
 const COMMAND: &str = "--";
 
 impl TaskArgs {
@@ -71,13 +88,14 @@ impl TaskArgs {
     /// An unknown or missing argument, an option without its value, a bad unit id.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, UsageError> {
         let (mut prompt_file, mut result_file, mut unit) = (None, None, None);
-        let mut command = None;
+        let (mut executor, mut command) = (None, None);
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let (slot, name) = match argument.to_str() {
                 Some(PROMPT_FILE) => (&mut prompt_file, PROMPT_FILE),
                 Some(RESULT_FILE) => (&mut result_file, RESULT_FILE),
                 Some(UNIT_ID) => (&mut unit, UNIT_ID),
+                Some(EXECUTOR) => (&mut executor, EXECUTOR),
                 Some(COMMAND) => {
                     command = Some(arguments.by_ref().collect()).filter(|command: &Vec<_>| !command.is_empty());
                     if command.is_none() {
@@ -94,24 +112,28 @@ impl TaskArgs {
             prompt_file: prompt_file.ok_or(UsageError::Missing(PROMPT_FILE))?.into(),
             result_file: result_file.ok_or(UsageError::Missing(RESULT_FILE))?.into(),
             unit: unit.to_string_lossy().parse()?,
+            executor: executor.map(|name| name.to_string_lossy().parse()).transpose()?,
             command,
         })
     }
 }
 
 /// What the contract's variables and arguments ask for; `caller_dir` is the caller's working directory.
+/// `registry` is asked only where an executor is named.
 ///
 /// # Errors
-/// prun was called by one of its own workers.
+/// prun was called by one of its own workers, or the executor cannot take the unit.
 pub fn spec_from_contract(
     args: &TaskArgs,
     var: impl Fn(&str) -> Option<OsString>,
+    registry: impl FnOnce() -> Result<Registry, ConfigError>,
     caller_dir: &Path,
 ) -> Result<AttemptSpec, UsageError> {
     let depth: u32 = text(&var, DEPTH_VARIABLE).and_then(|depth| depth.parse().ok()).unwrap_or(0);
     if depth >= MAX_DEPTH {
         return Err(UsageError::Depth(depth));
     }
+    let (worker, env) = worker::worker(args, &var, registry, caller_dir)?;
     let directory = |name: &str| var(name).filter(|dir| !dir.is_empty()).map(|dir| caller_dir.join(dir));
     Ok(AttemptSpec {
         version: SPEC_VERSION,
@@ -120,16 +142,12 @@ pub fn spec_from_contract(
         attempt: Attempt(1),
         attempt_dir: None,
         state_parent: directory("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
-        worker: Some(WorkerSpec {
-            argv: command(args, &var, caller_dir),
-            stream: StreamKind::Plain,
-            last_message_placeholder: None,
-        }),
+        worker: Some(worker),
         resumes: None,
         prompt_file: caller_dir.join(&args.prompt_file),
         result_file: caller_dir.join(&args.result_file),
         cwd: directory("PRUN_SCRATCH_CWD"),
-        env: Vec::new(),
+        env,
         limits: Limits {
             first_output_millis: None,
             idle_millis: limit(whole_number(&var, "PRUN_STALL_THRESHOLD", STALL_SECONDS)),
@@ -147,89 +165,34 @@ pub fn spec_from_contract(
     })
 }
 
-fn command(args: &TaskArgs, var: &impl Fn(&str) -> Option<OsString>, caller_dir: &Path) -> Vec<String> {
-    let mut argv = args.command.as_ref().map_or_else(
-        || codex_command(var),
-        |command| command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-    );
-    // The worker starts in another directory: a relative path means the caller's.
-    if let Some(program) = argv.first_mut().filter(|program| program.contains('/')) {
-        *program = caller_dir.join(&*program).to_string_lossy().into_owned();
-    }
-    argv
-}
-
-fn codex_command(var: &impl Fn(&str) -> Option<OsString>) -> Vec<String> {
-    let or = |name: &str, default: &str| text(var, name).filter(|text| !text.is_empty()).unwrap_or(default.to_owned());
-    let program = or("CODEX_BIN", "codex");
-    let sandbox = or("CODEX_DISPATCH_SANDBOX", "danger-full-access");
-    let mut argv = vec![program, "exec".into(), "--sandbox".into(), sandbox, "--skip-git-repo-check".into()];
-    if !or("CODEX_DISPATCH_ISOLATE_MCP", "on").eq_ignore_ascii_case("off") {
-        let effort = or("CODEX_DISPATCH_REASONING", "xhigh");
-        argv.extend(["--ignore-user-config".into(), "-c".into(), format!("model_reasoning_effort={effort}")]);
-    }
-    argv.push("-".into());
-    argv
-}
-
 /// 0 turns a limit off.
 fn limit(seconds: u64) -> Option<u64> {
     (seconds > 0).then(|| seconds.saturating_mul(1000))
 }
 
+/// The text of a variable, lossy.
 fn text(var: &impl Fn(&str) -> Option<OsString>, name: &str) -> Option<String> {
-    var(name).as_deref().map(OsStr::to_string_lossy).map(std::borrow::Cow::into_owned)
+    var(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    const LINE: [&str; 6] = ["--prompt-file", "p.md", "--result-file", "out.md", "--unit-id", "u1"];
+    pub(super) const LINE: [&str; 6] = ["--prompt-file", "p.md", "--result-file", "out.md", "--unit-id", "u1"];
 
-    fn parse(line: &[&str]) -> Result<TaskArgs, UsageError> {
+    pub(super) fn registry() -> Result<Registry, ConfigError> {
+        Ok(Registry::built_in(2))
+    }
+
+    pub(super) fn parse(line: &[&str]) -> Result<TaskArgs, UsageError> {
         TaskArgs::parse(line.iter().map(OsString::from))
     }
 
     /// The spec of `dispatch-task` from `/here` with these variables.
     pub(in crate::dispatcher) fn spec(vars: &[(&str, &str)]) -> AttemptSpec {
         let var = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
-        spec_from_contract(&parse(&LINE).unwrap(), var, Path::new("/here")).unwrap()
-    }
-
-    #[track_caller]
-    fn check(vars: &[(&str, &str)], argv: &[&str]) {
-        assert_eq!(spec(vars).worker.unwrap().argv, argv);
-    }
-
-    #[test]
-    fn the_default_command_line_is_the_contracts() {
-        let plain = ["codex", "exec", "--sandbox", "danger-full-access", "--skip-git-repo-check"];
-        let isolated = ["--ignore-user-config", "-c", "model_reasoning_effort=xhigh", "-"];
-        check(&[], &[&plain[..], &isolated].concat());
-        check(&[("CODEX_DISPATCH_ISOLATE_MCP", "Off")], &[&plain[..], &["-"]].concat());
-        check(
-            &[("CODEX_BIN", "bin/c"), ("CODEX_DISPATCH_SANDBOX", "read-only"), ("CODEX_DISPATCH_REASONING", "low")],
-            &[
-                "/here/bin/c",
-                "exec",
-                "--sandbox",
-                "read-only",
-                "--skip-git-repo-check",
-                "--ignore-user-config",
-                "-c",
-                "model_reasoning_effort=low",
-                "-",
-            ],
-        );
-    }
-
-    #[test]
-    fn a_command_of_the_callers_takes_the_place_of_codex() {
-        let args = parse(&[&LINE[..], &["--", "bin/w", "--unit-id"]].concat()).unwrap();
-        let spec = spec_from_contract(&args, |_| None, Path::new("/here")).unwrap();
-        assert_eq!(spec.worker.unwrap().argv, ["/here/bin/w", "--unit-id"]);
-        assert_eq!(parse(&[&LINE[..], &["--"]].concat()), Err(UsageError::NoValue(COMMAND)));
+        spec_from_contract(&parse(&LINE).unwrap(), var, registry, Path::new("/here")).unwrap()
     }
 
     #[test]
@@ -260,18 +223,25 @@ pub(super) mod tests {
 
     #[test]
     fn a_bad_command_line_is_told_apart() {
-        assert_eq!(parse(&[]), Err(UsageError::Missing(UNIT_ID)));
-        assert_eq!(parse(&LINE[..5]), Err(UsageError::NoValue(UNIT_ID)));
-        assert_eq!(parse(&LINE[2..]), Err(UsageError::Missing(PROMPT_FILE)));
-        assert_eq!(parse(&["--what"]), Err(UsageError::Unknown("--what".into())));
-        assert!(matches!(parse(&[&LINE[..5], &["../x"]].concat()), Err(UsageError::Unit(_))));
-        assert!(matches!(parse(&[&LINE[..5], &["-rf"]].concat()), Err(UsageError::Unit(_))));
+        #[track_caller]
+        fn refused(line: &[&str], error: &str) {
+            assert_eq!(parse(line).unwrap_err().to_string(), error, "{line:?}");
+        }
+        refused(&[], "--unit-id is missing");
+        refused(&LINE[..5], "--unit-id needs a value");
+        refused(&LINE[2..], "--prompt-file is missing");
+        refused(&["--what"], "unknown argument \"--what\"");
+        refused(&[&LINE[..], &["--"]].concat(), "-- needs a value");
+        for bad in ["../x", "-rf", "a/b", ".", "é"] {
+            assert!(matches!(parse(&[&LINE[..5], &[bad]].concat()), Err(UsageError::Unit(_))), "{bad:?}");
+        }
+        assert!(matches!(parse(&[&LINE[..], &["--executor", "Big"]].concat()), Err(UsageError::Unit(_))));
     }
 
     #[test]
     fn a_worker_does_not_dispatch_workers() {
         let var = |name: &str| (name == DEPTH_VARIABLE).then(|| OsString::from("1"));
-        let error = spec_from_contract(&parse(&LINE).unwrap(), var, Path::new("/here")).unwrap_err();
-        assert_eq!(error, UsageError::Depth(1));
+        let error = spec_from_contract(&parse(&LINE).unwrap(), var, registry, Path::new("/here")).unwrap_err();
+        assert!(matches!(error, UsageError::Depth(1)));
     }
 }

@@ -235,6 +235,7 @@ impl Workshop {
             effort: order.unit.effort.as_deref(),
             command: command.as_deref(),
             resume: resumes.as_ref().map(|resumed| resumed.session.as_str()),
+            plain: false,
         };
         let worker = launch(executor, &request).map_err(|error| error.to_string())?;
         let prompt = self.prompt(dir, order, &workspace, resumes.is_some(), worker.is_none());

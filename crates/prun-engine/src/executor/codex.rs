@@ -56,7 +56,11 @@ pub(super) fn argv(program: &Path, executor: &Executor, request: &LaunchRequest<
     let mut add = |args: &[&str]| argv.extend(args.iter().map(|arg| (*arg).to_owned()));
     // Full access: in Codex's own sandbox `.git` is read-only and the network is off. The clone is
     // what isolates.
-    add(&["exec", "--json", "--sandbox", "danger-full-access", "--skip-git-repo-check"]);
+    add(&["exec"]);
+    if !request.plain {
+        add(&["--json"]);
+    }
+    add(&["--sandbox", "danger-full-access", "--skip-git-repo-check"]);
     // The user's own MCP servers and hooks stay out; the login stays.
     add(&["--ignore-user-config", "-c", "analytics.enabled=false", "--color", "never"]);
     // Else each start asks a server for plugins, and a network that is down is waited for without end.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use super::program::{self, ProgramProblem};
 use super::registry::{Executor, Kind};
+use super::stream::StreamKind;
 use super::{codex, command};
 use crate::spec::WorkerSpec;
 
@@ -21,6 +22,8 @@ pub struct LaunchRequest<'a> {
     pub command: Option<&'a [String]>,
     /// The client's session to go on with.
     pub resume: Option<&'a str>,
+    /// For people: no event stream is asked for, and none is read.
+    pub plain: bool,
 }
 
 /// A unit that its executor cannot start.
@@ -60,7 +63,7 @@ pub fn launch_with(
     let path = var("PATH").unwrap_or_default();
     let worker = |argv: Vec<String>| WorkerSpec {
         last_message_placeholder: argv.iter().any(|arg| arg == LAST_MESSAGE).then(|| LAST_MESSAGE.to_owned()),
-        stream: executor.stream(),
+        stream: if request.plain { StreamKind::Plain } else { executor.stream() },
         argv,
     };
     match executor.kind {

@@ -11,4 +11,4 @@ pub mod stream;
 
 pub use escape::escape_line;
 pub use launch::{LaunchError, LaunchRequest, launch};
-pub use registry::{Executor, Kind, Registry};
+pub use registry::{ConfigError, Executor, Kind, Registry, UnknownExecutor};

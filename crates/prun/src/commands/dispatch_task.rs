@@ -5,6 +5,7 @@ use std::io::Write;
 
 use prun_engine::dispatcher::task::{TaskArgs, USAGE, UsageError, spec_from_contract};
 use prun_engine::dispatcher::{self, Announce, DispatchOptions};
+use prun_engine::executor::Registry;
 use prun_engine::files::Durability;
 use prun_engine::home::Home;
 
@@ -28,7 +29,11 @@ fn dispatch(args: &TaskArgs) -> i32 {
         Ok(dir) => dir,
         Err(error) => return refuse(&format!("cannot tell the working directory: {error}"), false),
     };
-    let spec = match spec_from_contract(args, var, &caller_dir) {
+    let registry = || {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Registry::load(var, u32::try_from(cpus).unwrap_or(u32::MAX))
+    };
+    let spec = match spec_from_contract(args, var, registry, &caller_dir) {
         Ok(spec) => spec,
         Err(error) => return refuse(&error, !matches!(error, UsageError::Depth(_))),
     };
