@@ -1,5 +1,7 @@
 //! Signs of life beyond the output: CPU time of the worker's tree, and files that change.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -24,6 +26,8 @@ pub(super) struct Liveness {
     looked: u64,
     cpu_ticks: u64,
     newest: SystemTime,
+    /// What all entries together looked like; unknown before the first look.
+    entries: Option<Entries>,
     output: u64,
     cpu: u64,
     files: u64,
@@ -40,6 +44,7 @@ impl Liveness {
             looked: now,
             cpu_ticks: tree_cpu_ticks(root),
             newest: SystemTime::now(),
+            entries: None,
             output: now,
             cpu: now,
             files: now,
@@ -58,13 +63,18 @@ impl Liveness {
         if used > 0 && used >= now.saturating_sub(self.looked) / CPU_SHARE {
             self.cpu = now;
         }
-        if let Some(newest) = newest_change(&self.workspace, ENTRIES).filter(|newest| *newest > self.newest) {
+        let entries = Entries::of(&self.workspace, ENTRIES);
+        if let Some(newest) = entries.newest.filter(|newest| *newest > self.newest) {
             let age = SystemTime::now().duration_since(newest).unwrap_or_default();
             // It happened after the look before, whatever the wall clock did since.
             let at = now.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(0)).max(self.looked);
             self.files = self.files.max(at);
             self.newest = newest;
+        } else if self.entries.is_some_and(|before| before != entries) {
+            // The wall clock was set back, or what is new is old: it happened since the look before.
+            self.files = now;
         }
+        self.entries = Some(entries);
         (self.cpu_ticks, self.looked) = (ticks, now);
         self.output.max(self.cpu).max(self.files)
     }
@@ -77,24 +87,42 @@ impl Liveness {
     }
 }
 
-/// The newest change below `root`, looking at no more than `entries`.
-fn newest_change(root: &Path, mut entries: usize) -> Option<SystemTime> {
-    let mut newest = None;
-    let mut to_visit = vec![root.to_owned()];
-    while let Some(dir) = to_visit.pop() {
-        newest = newest.max(std::fs::symlink_metadata(&dir).and_then(|meta| meta.modified()).ok());
-        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let Some(left) = entries.checked_sub(1) else { return newest };
-            entries = left;
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if !is_dir {
-                newest = newest.max(entry.metadata().and_then(|meta| meta.modified()).ok());
-            } else if !SKIPPED.iter().any(|skipped| entry.file_name() == *skipped) {
-                to_visit.push(entry.path());
+/// The entries of a workspace at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entries {
+    /// The newest change.
+    newest: Option<SystemTime>,
+    /// Of all times of change and sizes together: another value means a change, without regard to clocks.
+    sum: u64,
+}
+
+impl Entries {
+    /// What is below `root`, looking at no more than `limit` entries.
+    fn of(root: &Path, mut limit: usize) -> Self {
+        let mut found = Self::default();
+        let mut to_visit = vec![root.to_owned()];
+        while let Some(dir) = to_visit.pop() {
+            found.add(std::fs::symlink_metadata(&dir).ok());
+            for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+                let Some(left) = limit.checked_sub(1) else { return found };
+                limit = left;
+                let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                if !is_dir {
+                    found.add(entry.metadata().ok());
+                } else if !SKIPPED.iter().any(|skipped| entry.file_name() == *skipped) {
+                    to_visit.push(entry.path());
+                }
             }
         }
+        found
     }
-    newest
+
+    fn add(&mut self, meta: Option<Metadata>) {
+        let Some(meta) = meta else { return };
+        self.newest = self.newest.max(meta.modified().ok());
+        let nanos = meta.mtime().wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec());
+        self.sum = self.sum.wrapping_add(nanos.cast_unsigned()).wrapping_add(meta.size());
+    }
 }
 
 #[cfg(test)]
@@ -109,9 +137,25 @@ mod tests {
         let later = SystemTime::now() + std::time::Duration::from_secs(100);
         let touch = |path: &Path, time| std::fs::File::create(path).unwrap().set_modified(time).unwrap();
         touch(&deep.join("index"), later);
-        assert!(newest_change(dir.path(), ENTRIES).unwrap() < later);
+        assert!(Entries::of(dir.path(), ENTRIES).newest.unwrap() < later);
         touch(&dir.path().join("a/b/x"), later);
-        assert_eq!(newest_change(dir.path(), ENTRIES), Some(later));
+        assert_eq!(Entries::of(dir.path(), ENTRIES).newest, Some(later));
+    }
+
+    #[test]
+    fn a_file_written_after_the_clock_was_set_back_is_a_sign_of_life() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut liveness = Liveness::new(u32::MAX, dir.path(), false, 0);
+        let earlier = SystemTime::now() - std::time::Duration::from_secs(3600);
+        let write = |name: &str| {
+            std::fs::File::create(dir.path().join(name)).unwrap().set_modified(earlier).unwrap();
+            std::fs::File::open(dir.path()).unwrap().set_modified(earlier).unwrap();
+        };
+        write("a");
+        liveness.look(1000);
+        write("b");
+        assert_eq!(liveness.look(2000), 2000);
+        assert_eq!(liveness.look(3000), 2000, "nothing new");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use prun_core::judge::judge;
 use prun_core::outcome::{Cause, Channel, Exit, Outcome, StopReason};
-use prun_engine::process::is_alive;
+use prun_engine::process::{is_alive, signal_process};
 use prun_engine::spec::Liveness;
 use prun_engine::state_dir::read_identity;
 use rustix::process::Signal;
@@ -57,6 +57,26 @@ fn a_stopped_worker_is_ended_for_its_silence() {
     assert_eq!((code, facts.stopped), (124, Some(StopReason::IdleStall)));
     assert_eq!(facts.exit, Exit::Signal { signal: 15 }, "it got TERM and then CONT");
     assert_eq!(facts.silent, ["output"]);
+}
+
+#[test]
+fn a_time_in_which_nobody_could_move_is_no_silence() {
+    let bench = Bench::new();
+    let mut spec =
+        bench.spec(&format!("echo $$ > pid; i=0; while [ $i -lt 8 ]; do i=$((i+1)); sleep 0.2; echo; done; {GOOD}"));
+    spec.limits.idle_millis = Some(1500);
+    let child = bench.start(&spec);
+    let worker = bench.process("pid");
+    kill(&child, Signal::STOP);
+    signal_process(&worker, Signal::STOP).unwrap();
+    let timer = std::sync::mpsc::channel::<()>();
+    assert!(timer.1.recv_timeout(std::time::Duration::from_millis(4500)).is_err());
+    // The dispatcher is awake first, and sees a long silence.
+    kill(&child, Signal::CONT);
+    assert!(timer.1.recv_timeout(std::time::Duration::from_millis(100)).is_err());
+    signal_process(&worker, Signal::CONT).unwrap();
+    let (code, facts) = bench.finish(child);
+    assert_eq!((code, facts.stopped), (0, None));
 }
 
 #[test]
