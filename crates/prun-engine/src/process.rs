@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// How long processes that are too brief to be listed are waited for at most.
-const AMBUSH: Duration = Duration::from_millis(100);
+const AMBUSH: Duration = Duration::from_secs(1);
 
 /// One process, as `/proc/PID/stat` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,32 +158,50 @@ pub fn tree_cpu_ticks(root: u32) -> u64 {
 
 /// Every process whose environment holds `entry` (`NAME=value`), as far as this user may look.
 ///
-/// One that forks the next and ends, all the time, lives too briefly to be listed. A listing in which none is
-/// found is complete only where no process was started meanwhile; else such a one is waited for, for at most
-/// [`AMBUSH`].
+/// A process that forks the next and ends, all the time, lives too briefly to be listed. So where the listing
+/// finds none, what was born meanwhile is looked at, until nothing is left to look at or [`AMBUSH`] is over: the
+/// first of these that is met alive is returned.
 #[must_use]
 pub fn with_environment_entry(entry: &[u8]) -> Vec<ProcessStat> {
     let until = Instant::now() + AMBUSH;
     loop {
         let before = newest();
         let found: Vec<ProcessStat> = all().into_iter().filter(|stat| carries(stat, entry)).collect();
-        if !found.is_empty() || newest() == before || Instant::now() >= until {
+        if !found.is_empty() {
             return found;
         }
-        if let Some(found) = ambush(entry, until.min(Instant::now() + AMBUSH / 4)) {
-            return vec![found];
+        match before.map_or(Met::Nobody, |before| ambush(entry, before, until)) {
+            Met::One(stat) => return vec![stat],
+            Met::Nobody => return Vec::new(),
+            Met::TooMany => {}
         }
     }
 }
 
-/// Meets a process with this entry right after its birth.
-fn ambush(entry: &[u8], until: Instant) -> Option<ProcessStat> {
-    while Instant::now() < until {
-        if let Some(met) = stat(newest()?).filter(|stat| !stat.is_dead() && carries(stat, entry)) {
-            return Some(met);
+enum Met {
+    One(ProcessStat),
+    /// Everything that lives was looked at, or time is over.
+    Nobody,
+    /// More were born than can be looked at; or their numbers started again.
+    TooMany,
+}
+
+/// Looks at every process that is born after the one with the number `seen`.
+fn ambush(entry: &[u8], mut seen: u32, until: Instant) -> Met {
+    const MANY: u32 = 256;
+    loop {
+        // What lives now and was born before a look was alive at that look: once nothing was born since, all
+        // of it has been looked at.
+        let Some(last) = newest().filter(|last| *last != seen && Instant::now() < until) else { return Met::Nobody };
+        if last < seen || last - seen > MANY {
+            return Met::TooMany;
         }
+        let met = (seen + 1..=last).rev().find_map(|pid| stat(pid).filter(|stat| carries(stat, entry)));
+        if let Some(met) = met {
+            return Met::One(met);
+        }
+        seen = last;
     }
-    None
 }
 
 /// The number that was given out last.

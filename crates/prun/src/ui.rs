@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
-use prun_engine::executor::escape_line;
+use prun_engine::executor::escape_text;
 use serde::Serialize;
 
 use crate::error::{CliError, CliResult};
@@ -77,12 +77,7 @@ impl Ui {
         if !self.stdout_is_terminal {
             return self.bytes(bytes);
         }
-        let text = String::from_utf8_lossy(bytes);
-        let mut shown: String = text.lines().map(|line| escape_line(line) + "\n").collect();
-        if !text.ends_with('\n') {
-            shown.pop();
-        }
-        self.bytes(shown.as_bytes())
+        self.bytes(escape_text(bytes).as_bytes())
     }
 
     /// Prints a value as JSON.

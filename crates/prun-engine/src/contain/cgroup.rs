@@ -134,12 +134,18 @@ impl Group {
         usage(&read("memory.peak"), &read("cpu.stat"), &read("memory.events"))
     }
 
-    /// Removes it where nothing lives in it.
-    pub(super) fn remove(&self) {
+    /// Whether it is there.
+    pub(super) fn exists(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_ok()
+    }
+
+    /// Removes it where nothing lives in it; whether it is gone.
+    pub(super) fn remove(&self) -> bool {
         for dir in self.tree().iter().rev() {
             // One that is busy stays, and shows.
             let _ = std::fs::remove_dir(dir);
         }
+        !self.exists()
     }
 
     /// It and the groups inside it, outer ones first.

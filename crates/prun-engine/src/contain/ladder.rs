@@ -1,6 +1,6 @@
 //! The containment that is in force for an attempt: all rungs that there are, at once.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use prun_core::outcome::SweepFacts;
 
@@ -14,29 +14,47 @@ use crate::state_dir::Identity;
 /// [`names`](Self::names).
 #[derive(Debug)]
 pub struct Containment {
+    /// Where the group is to be made.
+    place: Option<PathBuf>,
     group: Option<Group>,
     is_subreaper: bool,
     token: Option<String>,
 }
 
 impl Containment {
-    /// Sets up the rungs that may be used. `token` names the attempt's group too.
+    /// Sets up the rungs that may be used, all but the group, which is only planned: whoever may have to remove
+    /// it must be told of it [before](Self::make_group). `token` names it too.
     #[must_use]
-    pub fn set_up(rungs: Rungs, token: &str) -> Self {
-        let make = || Group::make(Group::path_in(&own_place()?, token)).ok();
+    pub fn plan(rungs: Rungs, token: &str) -> Self {
+        let place = || Some(Group::path_in(&own_place()?, token));
         Self {
-            group: rungs.cgroup.then(make).flatten(),
+            place: rungs.cgroup.then(place).flatten(),
+            group: None,
             is_subreaper: rungs.subreaper && become_subreaper(),
             token: rungs.token.then(|| token.to_owned()),
         }
     }
 
+    /// Makes the planned group.
+    pub fn make_group(&mut self) {
+        self.group = self.place.take().and_then(|place| Group::make(place).ok());
+    }
+
     /// What is in force: of `cgroup`, `subreaper`, `token`.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        let rungs =
-            [("cgroup", self.group.is_some()), ("subreaper", self.is_subreaper), ("token", self.token.is_some())];
+        let rungs = [
+            ("cgroup", self.group_path().is_some()),
+            ("subreaper", self.is_subreaper),
+            ("token", self.token.is_some()),
+        ];
         rungs.into_iter().filter(|(_, is_in_force)| *is_in_force).map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// Where the attempt's group is, or is to be.
+    #[must_use]
+    pub fn group_path(&self) -> Option<&Path> {
+        self.group.as_ref().map(Group::path).or(self.place.as_deref())
     }
 
     /// The attempt's group, where it has one.
@@ -119,34 +137,34 @@ impl Containment {
 /// Ends what is left of an attempt whose dispatcher is gone: its group, the worker that it recorded, what
 /// descends from it, and every process that carries its token, with what descends from those.
 ///
-/// It is proven where the recorded group, which the worker was in, is empty or gone afterwards. The caller
+/// It is proven where the recorded group, which the worker was in, is gone afterwards: only an empty one can
+/// be removed. The caller
 /// has made sure that the dispatcher is dead.
 #[must_use]
 pub fn reap_by_token(identity: &Identity) -> SweepFacts {
     let group = identity.cgroup.as_deref().and_then(|path| recorded_group(path, identity));
     let has_token = identity.containment.iter().any(|name| name == "token");
     let mut hunt = Hunt::new(SWEEP_BOUND);
-    let is_populated = || group.as_ref().is_some_and(Group::is_populated);
     loop {
         if let Some(group) = group.as_ref().filter(|group| group.is_populated()) {
             hunt.note(group.processes());
             group.kill();
         }
         hunt.freeze_and_kill(&mut || left_of(identity));
-        let is_empty = hunt.living().is_empty() && !is_populated() && left_of(identity).is_empty();
-        if is_empty || hunt.is_over() {
+        // Who made the group is gone. Once it is removed nothing can enter it: a child that was on its way sees
+        // that its dispatcher is dead, and ends.
+        let is_empty = hunt.living().is_empty() && group.as_ref().is_none_or(Group::remove);
+        if is_empty && left_of(identity).is_empty() || hunt.is_over() {
             break;
         }
         pause();
     }
     let mut survivors = hunt.living();
-    survivors
-        .extend(group.iter().flat_map(Group::processes).filter(|pid| !survivors.contains(pid)).collect::<Vec<_>>());
-    let proven = group.is_some() && identity.worker.is_some() && survivors.is_empty() && !is_populated();
-    if let Some(group) = &group {
-        // Who made it is gone.
-        group.remove();
-    }
+    survivors.extend(group.iter().flat_map(Group::processes));
+    survivors.sort_unstable();
+    survivors.dedup();
+    let is_gone = group.as_ref().is_some_and(|group| !group.exists());
+    let proven = is_gone && identity.worker.is_some() && survivors.is_empty();
     let rungs = [("cgroup", group.is_some()), ("token", has_token)];
     let containment = rungs.into_iter().filter(|(_, is_used)| *is_used).map(|(name, _)| name.to_owned()).collect();
     SweepFacts { containment, leftovers: hunt.count(), proven, survivors }

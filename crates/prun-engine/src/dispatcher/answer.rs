@@ -2,6 +2,7 @@
 //! seen to it that it stands where it was asked for. One rule for a dispatcher and for who settles after
 //! its death.
 
+use std::fs::File;
 use std::path::Path;
 
 use prun_core::contract::{self, FallbackWhy, SALVAGED_TAIL, SalvagedTail};
@@ -23,6 +24,8 @@ pub(super) struct Answer<'a> {
     pub(super) spec: &'a AttemptSpec,
     pub(super) state: &'a StateDir,
     pub(super) result: &'a ResultFile,
+    /// The worker's output, where it can be read.
+    pub(super) tail: Option<&'a File>,
     pub(super) durability: Durability,
 }
 
@@ -53,7 +56,8 @@ impl Answer<'_> {
 
     fn salvage(&self, why: &FallbackWhy) -> Vec<u8> {
         let path = self.state.tail();
-        let (bytes, left_out) = read_end(&path, SALVAGED_TAIL).unwrap_or_default();
+        let end = self.tail.and_then(|tail| read_end(tail, SALVAGED_TAIL).ok());
+        let (bytes, left_out) = end.unwrap_or_default();
         let tail = SalvagedTail { bytes: &bytes, left_out, path: &path.to_string_lossy() };
         contract::fallback(&self.spec.unit, why, tail)
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use super::signals::Signals;
 use super::spawn::open_append;
 use super::{Announce, DispatchError, DispatchOptions, diagnose, now};
 use crate::contain::{CONTAIN_VARIABLE, Containment, Group, Rungs, keep_descriptors_private};
+use crate::executor::escape_text;
 use crate::files::{FileError, create_private_dir};
 use crate::process::own_identity;
 use crate::spec::AttemptSpec;
@@ -36,6 +37,8 @@ pub(super) struct Attempt {
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) token: String,
     pub(super) prompt: File,
+    /// The worker's output, open from the start: the file at the path may not be it any more.
+    pub(super) tail: File,
     pub(super) notes: Notes,
     pub(super) signals: Signals,
     pub(super) containment: Containment,
@@ -65,15 +68,29 @@ impl Attempt {
         let state = StateDir::create(&spec.state_parent, &caller_dir, &spec.unit)?;
         let result = ResultFile::observe(&spec.result_file);
         let started_at = now();
+        let tail = open_append(&state.tail()).map_err(FileError::at("create", &state.tail()))?;
         let cwd = make_entries(&state, spec, &options, &result, started_at)?;
         let token = random_hex::<16>().map_err(system("make a token"))?;
         let ceiling = spec.attempt_dir.as_deref().unwrap_or(state.root());
-        let containment = Containment::set_up(rungs(), &token);
+        let containment = Containment::plan(rungs(), &token);
         let env = worker_env(std::env::vars_os(), spec, &Places { ceiling, token: containment.token() });
         let notes = Notes(options.notes.clone());
         let spec = spec.clone();
-        let attempt =
-            Self { spec, options, state, result, cwd, env, token, prompt, notes, signals, containment, started_at };
+        let mut attempt = Self {
+            spec,
+            options,
+            state,
+            result,
+            cwd,
+            env,
+            token,
+            prompt,
+            tail,
+            notes,
+            signals,
+            containment,
+            started_at,
+        };
         attempt.write_identity(None);
         attempt.make_known(claim);
         Ok(attempt)
@@ -106,7 +123,7 @@ impl Attempt {
             dispatcher: own_identity(),
             worker,
             containment: self.containment.names(),
-            cgroup: self.containment.group().map(Group::path).map(Path::to_owned),
+            cgroup: self.containment.group_path().map(Path::to_owned),
             token: self.token.clone(),
         };
         if let Err(error) = self.state.write_identity(&identity) {
@@ -116,8 +133,11 @@ impl Attempt {
 
     pub(super) fn repeat_tail(&self) {
         let (lines, limit) = STDERR_TAIL;
-        let (end, _) = read_end(&self.state.tail(), limit).unwrap_or_default();
-        let _ = io::stderr().lock().write_all(last_lines(&end, lines));
+        let (end, _) = read_end(&self.tail, limit).unwrap_or_default();
+        let end = last_lines(&end, lines);
+        let mut stderr = io::stderr().lock();
+        let shown = if stderr.is_terminal() { escape_text(end).into_bytes() } else { end.to_vec() };
+        let _ = stderr.write_all(&shown);
     }
 }
 
@@ -147,7 +167,6 @@ fn make_entries(
         state.write_entry("result-path", spec.result_file.as_os_str().as_encoded_bytes())?;
     }
     state.write_entry("dispatch-pid", std::process::id().to_string().as_bytes())?;
-    open_append(&state.tail()).map_err(FileError::at("create", &state.tail()))?;
     match &spec.cwd {
         Some(cwd) => Ok(cwd.clone()),
         None => create_private_dir(&state.work()).map(|()| state.work()),

@@ -1,6 +1,8 @@
 //! Runs a command beside the worker (set-up, the unit's own check), contained like a worker.
 
+use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use prun_core::outcome::{CheckFacts, Exit};
@@ -27,7 +29,7 @@ pub(super) fn run_check(attempt: &mut Attempt, name: &str, check: &CheckSpec) ->
     let began = Instant::now();
     let log = attempt.state.check_log(name);
     let ended = match start(attempt, &log, check) {
-        Ok(leader) => wait(attempt, leader, &log, began, check),
+        Ok((leader, log)) => wait(attempt, leader, &log, began, check),
         Err(error) => {
             Ended { exit: Exit::NotStarted { code: error.code, error: error.message }, timed_out: false, cut: false }
         }
@@ -50,27 +52,28 @@ struct Ended {
     cut: bool,
 }
 
-fn start(attempt: &mut Attempt, log: &std::path::Path, check: &CheckSpec) -> Result<u32, StartError> {
-    let streams = || -> io::Result<Streams> {
+fn start(attempt: &mut Attempt, log: &Path, check: &CheckSpec) -> Result<(u32, File), StartError> {
+    let streams = || -> io::Result<(Streams, File)> {
         let stdout = open_append(log)?;
-        Ok(Streams { stdin: open_null()?, stderr: stdout.try_clone()?, stdout })
+        let kept = stdout.try_clone()?;
+        Ok((Streams { stdin: open_null()?, stderr: stdout.try_clone()?, stdout }, kept))
     };
-    let streams = streams()
+    let (streams, kept) = streams()
         .map_err(|error| StartError { code: 126, message: format!("cannot open {}: {error}", log.display()) })?;
     let group = attempt.containment.group();
     let leader = Launch { argv: &check.argv, cwd: &attempt.cwd, env: &attempt.env, streams, group }.start()?;
     attempt.containment.confirm(leader);
-    Ok(leader)
+    Ok((leader, kept))
 }
 
-fn wait(attempt: &mut Attempt, leader: u32, log: &std::path::Path, began: Instant, check: &CheckSpec) -> Ended {
+fn wait(attempt: &mut Attempt, leader: u32, log: &File, began: Instant, check: &CheckSpec) -> Ended {
     let deadline = began + Duration::from_millis(check.limit_millis);
     let mut reaper = Reaper::of(leader);
     let (mut timed_out, mut cut) = (false, false);
     loop {
         reaper.collect();
         timed_out = timed_out || Instant::now() >= deadline;
-        let size = std::fs::metadata(log).map_or(0, |meta| meta.len());
+        let size = log.metadata().map_or(0, |meta| meta.len());
         cut = cut || attempt.spec.limits.output_bytes.is_some_and(|limit| size > limit);
         if reaper.exit().is_some() {
             timed_out = false;

@@ -1,6 +1,5 @@
 //! Settles an attempt whose dispatcher died: ends what is left of its tree, and saves what can be saved.
 
-use std::fs::File;
 use std::io::Read;
 
 use prun_core::contract::FallbackWhy;
@@ -8,7 +7,7 @@ use prun_core::outcome::{AttemptFacts, Exit, FACTS_VERSION, SweepFacts};
 
 use super::answer::{Answer, own_usage};
 use super::live::with_reset_time;
-use super::result_file::ResultFile;
+use super::result_file::{ResultFile, open_regular};
 use super::{now, read_spec};
 use crate::contain::reap_by_token;
 use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
@@ -28,7 +27,8 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
     let stream = replay(&state, spec.worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream));
     // A run's result path is the attempt's own, so nothing of before can stand there.
     let result = ResultFile::absent_before(&spec.result_file);
-    let answer = Answer { spec: &spec, state: &state, result: &result, durability };
+    let tail = open_regular(&state.tail()).ok();
+    let answer = Answer { spec: &spec, state: &state, result: &result, tail: tail.as_ref(), durability };
     let result = answer.settle(&stream, &FallbackWhy::Missing);
     let usage = own_usage(&spec, &stream);
     let (changes, harvest_error) = match spec.harvest.as_ref().map(|spec| harvest(&Git::from_env(), spec)) {
@@ -75,7 +75,7 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
 fn replay(state: &StateDir, kind: StreamKind) -> StreamSummary {
     let mut reader = StreamReader::new(kind);
     if kind != StreamKind::Plain
-        && let Ok(mut file) = File::open(state.events())
+        && let Ok(mut file) = open_regular(&state.events())
     {
         let mut piece = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = file.read(&mut piece) {

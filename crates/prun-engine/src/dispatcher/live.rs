@@ -12,12 +12,15 @@ use super::diagnose;
 use super::output::Outputs;
 use super::reap::Reaper;
 use super::session::wait_for_submission;
-use super::spawn::{Launch, StartError, Streams, open_append, open_null};
+use super::spawn::{Launch, StartError, Streams, open_append, open_null, reopen};
 use super::watch::{Watch, Watched};
 use crate::contain::GroupUsage;
 use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
 use crate::process::{identity, own_identity};
 use crate::spec::WorkerSpec;
+
+/// The grace of a worker whose output outgrew the limit.
+const FLOOD_GRACE: Duration = Duration::from_millis(200);
 
 /// How the worker lived and ended.
 pub(super) struct Lived {
@@ -109,7 +112,7 @@ impl Attempt {
         };
         lived.watched = watch.run();
         if lived.watched.stop.is_some() {
-            let grace = Duration::from_millis(self.spec.limits.grace_millis);
+            let grace = grace(lived.watched.stop, self.spec.limits.grace_millis);
             reaper.end_leader(&process, grace, &mut self.signals);
         }
         lived.sweep = reaper.sweep(&self.containment);
@@ -121,7 +124,7 @@ impl Attempt {
 
     fn start(&mut self, worker: &WorkerSpec) -> Result<(u32, Outputs), StartError> {
         let streams = || -> io::Result<Streams> {
-            let tail = open_append(&self.state.tail())?;
+            let tail = reopen(&self.tail)?;
             let stdout = match worker.stream {
                 StreamKind::Plain => tail.try_clone()?,
                 _ => open_append(&self.state.events())?,
@@ -130,7 +133,8 @@ impl Attempt {
             let stdin = self.prompt.try_clone().or_else(|_| open_null())?;
             Ok(Streams { stdin, stdout, stderr: tail })
         };
-        let opened = streams().and_then(|streams| Ok((streams, Outputs::open(&self.state, worker.stream)?)));
+        let opened =
+            streams().and_then(|streams| Ok((streams, Outputs::open(&self.state, &self.tail, worker.stream)?)));
         let (streams, outputs) =
             opened.map_err(|error| StartError { code: 126, message: format!("cannot start the worker: {error}") })?;
         let argv = self.argv(worker);
@@ -145,6 +149,12 @@ impl Attempt {
         let path = self.state.last_message().to_string_lossy().into_owned();
         worker.argv.iter().map(|argument| argument.replace(placeholder, &path)).collect()
     }
+}
+
+/// What floods its output goes on with it while it is given time.
+fn grace(stop: Option<StopReason>, millis: u64) -> Duration {
+    let grace = Duration::from_millis(millis);
+    if stop == Some(StopReason::OutputLimit) { grace.min(FLOOD_GRACE) } else { grace }
 }
 
 /// Clients tell when a limit is lifted in local time. Only an error makes the time zone worth loading.

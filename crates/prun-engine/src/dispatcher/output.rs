@@ -2,10 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::spawn::open_append;
+use super::spawn::{open_append, reopen};
 use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
 use crate::state_dir::StateDir;
 
@@ -14,7 +13,8 @@ const PIECE: usize = 64 * 1024;
 
 /// The output files of one worker.
 pub(super) struct Outputs {
-    tail: PathBuf,
+    /// The open files are looked at, not their paths: a worker that removes or replaces one writes on.
+    tail: File,
     seen: Option<(u64, SystemTime)>,
     events: Option<Events>,
     none: StreamReader,
@@ -37,7 +37,6 @@ pub(super) struct Look {
 }
 
 struct Events {
-    path: PathBuf,
     file: File,
     read: u64,
     reader: StreamReader,
@@ -47,19 +46,19 @@ struct Events {
 
 impl Outputs {
     /// The outputs of a worker whose files are in place.
-    pub(super) fn open(state: &StateDir, stream: StreamKind) -> io::Result<Self> {
+    pub(super) fn open(state: &StateDir, tail: &File, stream: StreamKind) -> io::Result<Self> {
         let events = match stream {
             StreamKind::Plain => None,
             _ => Some(Events {
-                path: state.events(),
-                file: File::open(state.events())?,
+                file: open_append(&state.events())?,
                 read: 0,
                 reader: StreamReader::new(stream),
-                readable: open_append(&state.tail())?,
+                readable: reopen(tail)?,
             }),
         };
-        let seen = size_and_time(&state.tail());
-        Ok(Self { tail: state.tail(), seen, events, none: StreamReader::new(StreamKind::Plain) })
+        let tail = tail.try_clone()?;
+        let seen = size_and_time(&tail);
+        Ok(Self { tail, seen, events, none: StreamReader::new(StreamKind::Plain) })
     }
 
     /// Whether a structured client writes events.
@@ -96,7 +95,7 @@ impl Outputs {
 
 impl Events {
     fn look(&mut self, look: &mut Look) {
-        let size = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
+        let size = self.file.metadata().map_or(0, |meta| meta.len());
         look.largest = size;
         look.grew = size != self.read;
         if size < self.read {
@@ -133,8 +132,7 @@ impl Events {
 }
 
 /// The last `limit` bytes of a file, and how many are before them.
-pub(super) fn read_end(path: &Path, limit: u64) -> io::Result<(Vec<u8>, u64)> {
-    let mut file = File::open(path)?;
+pub(super) fn read_end(mut file: &File, limit: u64) -> io::Result<(Vec<u8>, u64)> {
     let left_out = file.metadata()?.len().saturating_sub(limit);
     file.seek(SeekFrom::Start(left_out))?;
     let mut bytes = Vec::new();
@@ -150,8 +148,8 @@ pub(super) fn last_lines(text: &[u8], count: usize) -> &[u8] {
     &text[start.unwrap_or(0)..]
 }
 
-fn size_and_time(path: &Path) -> Option<(u64, SystemTime)> {
-    let meta = std::fs::metadata(path).ok()?;
+fn size_and_time(file: &File) -> Option<(u64, SystemTime)> {
+    let meta = file.metadata().ok()?;
     Some((meta.len(), meta.modified().ok()?))
 }
 
@@ -173,6 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tail");
         std::fs::write(&path, b"0123456789").unwrap();
+        let path = File::open(path).unwrap();
         assert_eq!(read_end(&path, 4).unwrap(), (b"6789".to_vec(), 6));
         assert_eq!(read_end(&path, 40).unwrap(), (b"0123456789".to_vec(), 0));
     }
@@ -181,12 +180,16 @@ mod tests {
     fn growth_of_a_plain_tail_is_progress() {
         let parent = tempfile::tempdir().unwrap();
         let state = StateDir::at(parent.path());
-        std::fs::write(state.tail(), b"").unwrap();
-        let mut outputs = Outputs::open(&state, StreamKind::Plain).unwrap();
+        let tail = open_append(&state.tail()).unwrap();
+        let mut outputs = Outputs::open(&state, &tail, StreamKind::Plain).unwrap();
         assert_eq!(outputs.look(), Look::default());
         std::fs::write(state.tail(), b"x").unwrap();
         let look = outputs.look();
         assert!(look.grew && look.has_output && look.progress.is_some() && look.largest == 1, "{look:?}");
         assert!(!outputs.look().grew);
+        std::fs::remove_file(state.tail()).unwrap();
+        std::fs::write(state.tail(), b"another").unwrap();
+        (&tail).write_all(b"yz").unwrap();
+        assert_eq!(outputs.look().largest, 3, "the file that the worker holds");
     }
 }

@@ -12,7 +12,6 @@ use super::check::run_check;
 use super::ending::{Ending, reaped_line};
 use super::live::Lived;
 use super::output::read_end;
-use super::spawn::open_append;
 use super::{diagnose, now};
 use crate::files::write_atomically;
 use crate::git::Git;
@@ -29,8 +28,9 @@ impl Attempt {
             self.append_reaped(&reason, ending.exit_code());
         }
         let why = fallback_why(&lived, &ending);
-        let Self { spec, state, result, options, .. } = &*self;
-        let result = Answer { spec, state, result, durability: options.durability }.settle(&lived.stream, &why);
+        let Self { spec, state, result, options, tail, .. } = &*self;
+        let answer = Answer { spec, state, result, tail: Some(tail), durability: options.durability };
+        let result = answer.settle(&lived.stream, &why);
         let usage = own_usage(spec, &lived.stream);
         let missing_deliverables = missing_deliverables(&self.cwd, &self.spec.deliverables);
         let verify = verify(self, &lived.exit, &mut stopped);
@@ -67,11 +67,10 @@ impl Attempt {
     }
 
     fn append_reaped(&self, reason: &str, code: i32) {
-        let path = self.state.tail();
-        let ends_with_newline = read_end(&path, 1).is_ok_and(|(last, _)| last.is_empty() || last == b"\n");
+        let ends_with_newline = read_end(&self.tail, 1).is_ok_and(|(last, _)| last.is_empty() || last == b"\n");
         let line = reaped_line(reason, code, ends_with_newline);
-        if let Err(error) = open_append(&path).and_then(|mut tail| tail.write_all(line.as_bytes())) {
-            diagnose(&format!("cannot append to {}: {error}", path.display()));
+        if let Err(error) = (&self.tail).write_all(line.as_bytes()) {
+            diagnose(&format!("cannot append to {}: {error}", self.state.tail().display()));
         }
     }
 }

@@ -3,10 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, getpid, getppid};
 
 use crate::contain::Group;
@@ -75,9 +78,19 @@ fn become_worker(entrance: Option<&File>, dispatcher: Pid) -> io::Result<()> {
     if getppid() == Some(dispatcher) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 
-/// Opens `path` for appending and makes it where it is not there.
+/// Opens a regular file for appending and reading, and makes it where it is not there. Nothing that somebody
+/// put in its place is followed or waited for.
 pub(super) fn open_append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().append(true).read(true).create(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Opens the same file again for appending, wherever its path leads by now: a worker may change the flags of
+/// its own opening.
+pub(super) fn reopen(file: &File) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().append(true).open(path).or_else(|_| file.try_clone())
 }
 
 /// Nothing to read.

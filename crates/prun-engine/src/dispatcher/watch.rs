@@ -14,8 +14,11 @@ use super::signals::Signals;
 use super::watchdog::{QuietChange, Watchdog};
 use crate::spec::{self, Limits};
 
-/// Between two looks at output that grows, and at most between two looks at output that stands still.
+/// Milliseconds between two looks at output that grows, and at most between two at output that stands still.
 const LOOKS: (u64, u64) = (500, 4000);
+
+/// Milliseconds until the first look, and at least between two: a flood is met before it costs much disk.
+const FIRST_LOOK: u64 = 100;
 
 /// A wait that lasts longer than asked by this much was a sleep of the machine, not of the worker.
 const SLEEP: Duration = Duration::from_secs(2);
@@ -55,8 +58,9 @@ impl Watch<'_> {
             dog: Watchdog::new(self.limits.clone(), self.notes.0.is_some(), 0),
             life: Liveness::new(std::process::id(), self.workspace, self.outputs.has_events(), 0),
             looked: 0,
-            look_at: LOOKS.0,
-            interval: LOOKS.0,
+            look_at: FIRST_LOOK,
+            interval: FIRST_LOOK,
+            size: 0,
         };
         loop {
             self.reaper.collect();
@@ -120,8 +124,14 @@ impl Watch<'_> {
         }
         // Output that stands still is looked at less and less often, so that a hundred idle workers cost
         // next to nothing.
-        state.interval = if look.grew { LOOKS.0 } else { (state.interval * 2).min(LOOKS.1) };
-        (state.looked, state.look_at) = (now, now + state.interval);
+        let growth = look.largest.saturating_sub(state.size);
+        state.interval = if look.grew {
+            let room = self.limits.output_bytes.map(|limit| limit.saturating_sub(look.largest));
+            pace(growth, now.saturating_sub(state.looked), room)
+        } else {
+            (state.interval * 2).min(LOOKS.1)
+        };
+        (state.looked, state.look_at, state.size) = (now, now + state.interval, look.largest);
         look.largest
     }
 
@@ -150,8 +160,29 @@ struct State {
     looked: u64,
     look_at: u64,
     interval: u64,
+    size: u64,
+}
+
+/// Milliseconds until output that grew by `growth` in `millis` may have filled the `room` that is left.
+fn pace(growth: u64, millis: u64, room: Option<u64>) -> u64 {
+    let until_full = room.and_then(|room| room.saturating_mul(millis.max(1)).checked_div(growth));
+    until_full.map_or(LOOKS.0, |until| until.clamp(FIRST_LOOK, LOOKS.0))
 }
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_will_soon_be_too_much_is_looked_at_sooner() {
+        assert_eq!(pace(10, 500, None), 500);
+        assert_eq!(pace(10, 500, Some(1_000_000)), 500);
+        assert_eq!(pace(1000, 500, Some(600)), 300);
+        assert_eq!(pace(1000, 500, Some(0)), 100);
+        assert_eq!(pace(0, 0, Some(5)), 500, "it shrank");
+    }
 }

@@ -21,6 +21,17 @@ pub fn escape_line(text: &str) -> String {
     line
 }
 
+/// Bytes of a worker's, line by line [escaped](escape_line), for a terminal. Line ends stay.
+#[must_use]
+pub fn escape_text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut shown: String = text.lines().map(|line| escape_line(line) + "\n").collect();
+    if !text.ends_with('\n') {
+        shown.pop();
+    }
+    shown
+}
+
 /// The first line of `text` that is not blank, escaped, and cut to `limit` characters with a `…` as
 /// the last one.
 #[must_use]

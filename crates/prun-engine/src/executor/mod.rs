@@ -9,6 +9,6 @@ pub mod program;
 pub mod registry;
 pub mod stream;
 
-pub use escape::escape_line;
+pub use escape::{escape_line, escape_text};
 pub use launch::{LaunchError, LaunchRequest, launch};
 pub use registry::{ConfigError, Executor, Kind, Registry, UnknownExecutor};

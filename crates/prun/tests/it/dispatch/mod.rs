@@ -3,6 +3,7 @@
 mod escape;
 mod life;
 mod settle;
+mod tails;
 mod task;
 
 use std::io::Write;
