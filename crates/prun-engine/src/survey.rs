@@ -15,6 +15,7 @@ use crate::executor::{Executor, Kind, Registry};
 use crate::files::read_regular;
 use crate::git::Git;
 use crate::home::{Home, sha256_hex};
+use crate::workspace::extras::Extras;
 use crate::workspace::source::{Source, SourceError};
 use crate::workspace::{Base, check_home, disk_free};
 
@@ -176,6 +177,10 @@ impl Survey {
             Err(error) => return self.problems.push(Problem::new(None, error.to_string())),
         };
         self.notes.extend(source.notes.iter().map(|note| note.sentence().to_owned()));
+        match Extras::find(&source, &base, &|args| source.command(args)) {
+            Ok(extras) => self.notes.extend(extras.unseen.iter().map(|what| format!("units cannot see {what}"))),
+            Err(error) => return self.problems.push(Problem::new(None, error.to_string())),
+        }
         let tracked = tracked(&source, &base);
         self.world.repo = Some(RepoFacts {
             base: base.commit.clone(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,10 @@ use crate::home::{AttemptDir, Home, RunDir};
 use crate::spec::{AttemptSpec, CheckSpec, HarvestSpec, Limits, Liveness, Resumed, SPEC_VERSION};
 use crate::state_dir;
 use crate::workspace::clone::{self, ClonePlan};
+use crate::workspace::extras::Extras;
 use crate::workspace::mirror::{self, Mirror};
 use crate::workspace::scratch::{self, Checkout};
+use crate::workspace::source::Source;
 use crate::workspace::store::Store;
 use crate::workspace::template::Template;
 use crate::workspace::{Base, WorkspaceError};
@@ -63,6 +65,7 @@ pub struct Workshop {
     pub(super) store: Option<Store>,
     mirror: OnceLock<Result<Mirror, String>>,
     template: RwLock<Option<Template>>,
+    extras: OnceLock<Result<Option<Extras>, String>>,
 }
 
 /// A run's directory that cannot be worked with.
@@ -142,6 +145,7 @@ impl Workshop {
             store,
             mirror: OnceLock::new(),
             template: RwLock::new(None),
+            extras: OnceLock::new(),
         })
     }
 
@@ -275,7 +279,10 @@ impl Workshop {
     ) -> String {
         let result = dir.result();
         let submit_as = format!("{}/{}", self.run.short(), order.unit.id);
-        let unseen = unseen(&order.setup);
+        let mut unseen = unseen(&order.setup);
+        if let Some(Ok(Some(extras))) = self.extras.get() {
+            unseen.extend(extras.unseen.iter().cloned());
+        }
         let facts = BriefFacts {
             unit: &order.unit.id,
             mode: order.unit.mode,
@@ -308,19 +315,22 @@ impl Workshop {
         };
         let mirror = self.mirror(store, &base)?;
         let trusted_index = dir.trusted_index();
+        let extras = self.extras(store, &base, &order.setup)?;
         let make = |template: Option<&Template>| -> Result<(PathBuf, PathBuf), WorkspaceError> {
             let trusted_index = &trusted_index;
-            if order.unit.mode == Mode::Write {
+            let (checkout, cwd) = if order.unit.mode == Mode::Write {
                 let clone = dir.clone_dir();
                 clone::prepare(&ClonePlan { store, mirror, base: &base, dir: &clone, trusted_index, template })?;
                 let cwd = clone.join(&order.setup.subdir);
-                Ok((clone, cwd))
+                (clone, cwd)
             } else {
                 let scratch = dir.scratch();
                 let checkout = Checkout { store, mirror, base: &base, trusted_index, template };
                 let repo = scratch::prepare(&scratch, Some(&checkout))?;
-                Ok((repo.unwrap_or_else(|| scratch.clone()), scratch))
-            }
+                (repo.unwrap_or_else(|| scratch.clone()), scratch)
+            };
+            extras.iter().try_for_each(|extras| extras.add(&self.home, &checkout, trusted_index))?;
+            Ok((checkout, cwd))
         };
         let (checkout, cwd) = self.with_template(store, &base, order.ahead, make).map_err(|error| error.to_string())?;
         let harvest = HarvestSpec {
@@ -369,6 +379,17 @@ impl Workshop {
             *self.template.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
         made
+    }
+
+    /// What clones get beside the base, found once a supervisor.
+    fn extras(&self, store: &Store, base: &Base, setup: &RunSetup) -> Result<Option<&Extras>, String> {
+        let find = || -> Result<Option<Extras>, String> {
+            let Some(repo) = &setup.repo else { return Ok(None) };
+            let source = Source::open(&self.git, Path::new(repo)).map_err(|error| error.to_string())?;
+            let read = |args: &[&str]| store.command(args.iter().copied());
+            Extras::find(&source, base, &read).map(Some).map_err(|error| error.to_string())
+        };
+        self.extras.get_or_init(find).as_ref().map(Option::as_ref).map_err(Clone::clone)
     }
 
     /// The mirror, filled once a supervisor; all preparations wait for it.

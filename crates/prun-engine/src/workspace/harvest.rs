@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prun_core::outcome::{ChangeKind, Changes, FileChange};
 
 use super::clone::{copy_index, trusted_refs};
+use super::extras::submodules;
 use super::refs::{self, CloneRefs};
 use super::store::{Quarantine, Store};
 use super::worktree::WorkTree;
@@ -67,7 +68,11 @@ fn take_by(store: &Store, quarantine: Quarantine<'_>, spec: &HarvestSpec) -> Res
     }
     unseen.append(&mut listing.closed);
     unseen.extend(listing.nested.iter().map(|path| format!("nested repository {}", encode::lossy(path))));
-    unseen.extend(work_tree.filled_submodules()?.into_iter().map(|path| format!("content of the submodule {path}")));
+    let given = submodules::given(&spec.trusted_index);
+    unseen.extend(submodules::changes(&given, &work_tree, &spec.trusted_index)?);
+    let filled = work_tree.filled_submodules()?.into_iter();
+    let others = filled.filter(|path| given.iter().all(|given| given.path != *path));
+    unseen.extend(others.map(|path| format!("content of the submodule {path}")));
     unseen.extend(special_files(spec, &listing.deleted));
     let clone = refs::read(&spec.work_tree);
     unseen.extend(clone.as_ref().map_or_else(|| vec!["its .git is gone".to_owned()], |clone| other_refs(spec, clone)));

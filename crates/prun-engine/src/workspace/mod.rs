@@ -3,12 +3,13 @@
 //! [`source`] looks at the user's repository and never writes to it; [`store`] is the run's own repository;
 //! [`mirror`] holds the objects that clones borrow; [`clone`] and [`scratch`] prepare a unit's workspace,
 //! from a [`template`] where many are alike;
-//! [`harvest`] takes its changes, running nothing that the workspace names; [`fingerprint`] tells whether
+//! [`extras`] adds what a tree does not hold; [`harvest`] takes its changes, running nothing that the workspace names; [`fingerprint`] tells whether
 //! somebody touched the user's repository meanwhile.
 
 pub mod clone;
 pub mod dirty;
 mod encode;
+pub mod extras;
 pub mod fingerprint;
 mod gitdir;
 pub mod harvest;

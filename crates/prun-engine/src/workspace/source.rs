@@ -70,7 +70,7 @@ pub enum SourceNote {
     Partial,
     /// Its work tree shows a part of the files; units get all of them.
     Sparse,
-    /// It has submodules, which are empty in a clone.
+    /// It has submodules.
     Submodules,
 }
 
@@ -82,7 +82,7 @@ impl SourceNote {
             Self::Shallow => "the repository is shallow: units see its history only as far as it is there",
             Self::Partial => "the repository is a partial clone: units see only the history that is on this machine",
             Self::Sparse => "the checkout is sparse: units get every file of the base",
-            Self::Submodules => "the repository has submodules: they are empty in a unit's clone",
+            Self::Submodules => "the repository has submodules: units get those that are checked out here",
         }
     }
 }
