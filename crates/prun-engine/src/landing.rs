@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use prun_core::event::{Event, EventKind, RunEvent, UnitEvent};
 use prun_core::ids::UnitId;
 use prun_core::outcome::CheckFacts;
-use prun_core::reconcile::{Reconciliation, reconcile};
+use prun_core::reconcile::{Blocker, Reconciliation, reconcile};
 use prun_core::run::RunState;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,7 @@ use crate::integrate::prepare::Verified;
 use crate::integrate::resolve::{self, Resolution};
 use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
 use crate::ledger::{LedgerError, RunLock, Writer};
+use crate::reharvest::changed_since;
 
 /// Why a run was not landed. But for `Land`, nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -175,7 +176,7 @@ impl<'a> Desk<'a> {
 
     /// What goes in: the units' trees, or what the user made of them.
     fn material(&self, resolved: bool) -> Result<(Target, Material), LandingError> {
-        let reconciliation = reconcile(&self.state.units);
+        let mut reconciliation = reconcile(&self.state.units);
         let setup = self.state.setup.as_ref().ok_or(LandingError::NoRepository)?;
         let (Some(repo), Some(base_tree)) = (setup.repo.clone(), setup.base_tree.clone()) else {
             return Err(LandingError::NoRepository);
@@ -184,6 +185,9 @@ impl<'a> Desk<'a> {
             return Err(LandingError::NotReconciled(Box::new(reconciliation)));
         }
         let target = Target::of(&self.workshop.git, Path::new(&repo)).map_err(IntegrateError::from)?;
+        if !resolved {
+            self.refuse_changed(&mut reconciliation)?;
+        }
         if resolved {
             let resolution = self.resolution()?.ok_or(LandingError::NoLanding("continue"))?;
             let made = resolve::resolved(&self.workshop.git, &target, &resolution)?;
@@ -197,6 +201,20 @@ impl<'a> Desk<'a> {
         let applies = units.iter().map(|(unit, _)| unit.clone()).collect();
         let store = self.workshop.run_dir.store();
         Ok((target, Material { reconciliation, base_tree, units, applies, store }))
+    }
+
+    /// What lands is what was harvested, and that is what lies in the workspaces: else somebody works there.
+    fn refuse_changed(&self, reconciliation: &mut Reconciliation) -> Result<(), LandingError> {
+        let units: Vec<UnitId> = reconciliation.landing.iter().map(|one| one.unit.clone()).collect();
+        let changed = changed_since(self.workshop, &self.state, &units);
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let run = self.workshop.run.short();
+        let blocker = |(unit, why)| Blocker { hint: format!("prun harvest {run}/{unit}"), unit, why };
+        reconciliation.blockers.extend(changed.into_iter().map(blocker));
+        reconciliation.ready = false;
+        Err(LandingError::NotReconciled(Box::new(reconciliation.clone())))
     }
 
     /// The check runs in a second checkout: what lands comes from one that no command ever ran in.

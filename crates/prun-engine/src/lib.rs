@@ -18,6 +18,7 @@ pub mod landing;
 pub mod ledger;
 pub mod process;
 pub mod recover;
+pub mod reharvest;
 pub mod runs;
 pub mod settings;
 pub mod spec;

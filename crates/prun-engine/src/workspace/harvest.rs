@@ -4,6 +4,7 @@
 //! nothing. Committed, staged, unstaged and untracked work are all alike.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use prun_core::outcome::{ChangeKind, Changes, FileChange};
 
@@ -11,7 +12,7 @@ use super::clone::{copy_index, trusted_refs};
 use super::extras::submodules;
 use super::refs::{self, CloneRefs};
 use super::store::{Quarantine, Store};
-use super::worktree::WorkTree;
+use super::worktree::{Listing, WorkTree};
 use super::{WorkspaceError, encode, ignored};
 use crate::files::read_regular;
 use crate::git::Git;
@@ -19,6 +20,11 @@ use crate::spec::HarvestSpec;
 
 /// The most refs that are listed by name.
 const MAX_REFS: usize = 50;
+
+/// Bytes above which a new file stays where it is: no review reads it, and every later clone would carry it.
+const MAX_NEW_FILE: u64 = 100 << 20;
+/// The most ignored paths that are listed by name.
+const MAX_IGNORED: usize = 10;
 
 /// A workspace that could not be harvested.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +65,13 @@ fn take_by(store: &Store, quarantine: Quarantine<'_>, spec: &HarvestSpec) -> Res
     copy_index(&spec.trusted_index, &work_tree.index)?;
     let mut listing = work_tree.list()?;
     listing.remove(|path| is_own(&spec.exclude, path));
-    let mut unseen = ignored::apply(store, &work_tree, &mut listing)?;
-    unseen.extend(ignored::forced(&work_tree)?);
+    let mut unseen = leave_out_large(&spec.work_tree, &mut listing);
+    let mut by_rules = ignored::apply(store, &work_tree, &mut listing)?;
+    by_rules.extend(ignored::forced(&work_tree)?);
+    if by_rules.is_empty() {
+        by_rules.extend(ignored_files(&work_tree, &spec.exclude)?);
+    }
+    unseen.extend(by_rules);
     let mut tree = spec.base_tree.clone();
     if !listing.is_empty() {
         unseen.extend(work_tree.take(&listing)?);
@@ -123,6 +134,35 @@ fn parse_changes<'a>(fields: impl Iterator<Item = &'a [u8]>) -> Option<Vec<FileC
         FileChange { path: encode::lossy(path), kind, added, removed }
     };
     Some(kinds.into_iter().map(change).collect())
+}
+
+/// New files that are too large; a tracked one that grew is taken as any other.
+fn leave_out_large(work_tree: &Path, listing: &mut Listing) -> Vec<String> {
+    let size = |path: &[u8]| {
+        work_tree
+            .join(encode::path(path))
+            .symlink_metadata()
+            .ok()
+            .filter(std::fs::Metadata::is_file)
+            .map_or(0, |it| it.len())
+    };
+    let large: Vec<Vec<u8>> = listing.untracked.iter().filter(|path| size(path) > MAX_NEW_FILE).cloned().collect();
+    listing.untracked.retain(|path| !large.contains(path));
+    large.iter().map(|path| format!("{} is larger than {} MiB", encode::lossy(path), MAX_NEW_FILE >> 20)).collect()
+}
+
+/// What the rules ignore: it stays in the workspace. A directory stands for all that is in it.
+fn ignored_files(work_tree: &WorkTree<'_>, exclude: &[String]) -> Result<Option<String>, WorkspaceError> {
+    let listed =
+        work_tree.git(["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]).run()?;
+    let names: Vec<String> = listed.fields().filter(|path| !is_own(exclude, path)).map(encode::lossy).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let more =
+        if names.len() > MAX_IGNORED { format!(" and {} more", names.len() - MAX_IGNORED) } else { String::new() };
+    let first = names.iter().take(MAX_IGNORED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    Ok(Some(format!("ignored: {first}{more}")))
 }
 
 fn is_own(exclude: &[String], path: &[u8]) -> bool {

@@ -9,6 +9,7 @@ pub(crate) mod dispatch_task;
 pub(crate) mod executors;
 pub(crate) mod explain;
 pub(crate) mod gather;
+pub(crate) mod harvest;
 pub(crate) mod init;
 pub(crate) mod integrate;
 pub(crate) mod logs;

@@ -620,3 +620,15 @@ proptest! {
         prop_assert_eq!(unit.harvest().unwrap(), changes, "a second harvest finds the same");
     }
 }
+
+#[test]
+fn a_huge_new_file_and_ignored_files_stay_where_they_are_and_are_told() {
+    let fixture = Fixture::new(&gits()[0]);
+    let unit = fixture.prepare("run");
+    fs::File::create(unit.clone.join("core.dump")).unwrap().set_len((100 << 20) + 1).unwrap();
+    unit.write("target/a/b", "x");
+    unit.write("x.log", "x");
+    let changes = unit.harvest().unwrap();
+    assert!(changes.is_empty());
+    assert_eq!(changes.unseen, ["core.dump is larger than 100 MiB", "ignored: target/, x.log"]);
+}
