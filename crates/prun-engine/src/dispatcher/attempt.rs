@@ -17,7 +17,7 @@ use super::result_file::ResultFile;
 use super::signals::Signals;
 use super::spawn::open_append;
 use super::{Announce, DispatchError, DispatchOptions, diagnose, now};
-use crate::contain::{CONTAIN_VARIABLE, Containment, Group, Rungs, keep_descriptors_private};
+use crate::contain::{CONTAIN_VARIABLE, Containment, Rungs, keep_descriptors_private};
 use crate::executor::escape_text;
 use crate::files::{FileError, create_private_dir};
 use crate::process::own_identity;
@@ -92,6 +92,7 @@ impl Attempt {
             started_at,
         };
         attempt.write_identity(None);
+        attempt.containment.make_group();
         attempt.make_known(claim);
         Ok(attempt)
     }

@@ -96,13 +96,13 @@ pub(super) fn add(pointers: &[Pointer], clone: &Path, trusted_index: &Path) -> R
     let index = IndexFile::parse(bytes, object_format(clone))
         .ok_or_else(|| WorkspaceError::unexpected("read-tree", "an index of an unknown version"))?;
     let mut stats: Vec<EntryStat> = (0..index.len()).map(|n| index.stat(n)).collect();
-    for n in 0..index.len() {
+    for (n, slot) in stats.iter_mut().enumerate() {
         let name = encode::path(index.path(n));
         if let Some(pointer) = left.iter().find(|pointer| pointer.path == name) {
             let to = clone.join(&name);
             replace(&pointer.object, &to).map_err(FileError::at("write", &to))?;
             let stat = rustix::fs::lstat(&to).map_err(|errno| FileError::at("read", &to)(errno.into()))?;
-            stats[n] = EntryStat::of(&stat);
+            *slot = EntryStat::of(&stat);
         }
     }
     fs::write(&path, index.with_stats(&stats)).map_err(FileError::at("write", &path))?;
