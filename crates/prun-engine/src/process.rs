@@ -91,11 +91,15 @@ pub fn identity(pid: u32) -> Option<ProcessIdentity> {
     stat(pid).map(|stat| stat.identity())
 }
 
-/// This process.
+/// This process. prun never goes on in a fork of itself, so one look is enough.
 #[must_use]
 pub fn own_identity() -> ProcessIdentity {
-    let pid = std::process::id();
-    identity(pid).unwrap_or_else(|| ProcessIdentity { boot_id: boot_id().to_owned(), pid, start_ticks: 0 })
+    static OWN: OnceLock<ProcessIdentity> = OnceLock::new();
+    let look = || {
+        let pid = std::process::id();
+        identity(pid).unwrap_or_else(|| ProcessIdentity { boot_id: boot_id().to_owned(), pid, start_ticks: 0 })
+    };
+    OWN.get_or_init(look).clone()
 }
 
 /// Whether this very process lives. A zombie does not.

@@ -139,7 +139,7 @@ impl Seat {
             }
             if self.inotify.is_none() {
                 let keys: Vec<u64> = self.watched.keys().copied().collect();
-                keys.into_iter().for_each(|key| self.read_notes(key));
+                keys.into_iter().for_each(|key| self.read_notes(key, |notes| notes));
             }
         }
     }
@@ -175,12 +175,12 @@ impl Seat {
             // Out of kernel memory: to say that it is gone makes the driver look for itself.
             self.exited(key);
         } else {
-            self.read_notes(key);
+            self.read_notes(key, still_true);
         }
     }
 
     fn exited(&mut self, key: u64) {
-        self.read_notes(key);
+        self.read_notes(key, |notes| notes);
         let Some(entry) = self.watched.remove(&key) else { return };
         let _ = epoll::delete(&self.epoll, entry.watched.pidfd.as_fd());
         if let (Some(inotify), Some(watch)) = (&self.inotify, entry.watch) {
@@ -201,12 +201,12 @@ impl Seat {
                 }
             }
         }
-        changed.into_iter().for_each(|key| self.read_notes(key));
+        changed.into_iter().for_each(|key| self.read_notes(key, |notes| notes));
     }
 
-    fn read_notes(&mut self, key: u64) {
+    fn read_notes(&mut self, key: u64, select: impl Fn(Vec<Note>) -> Vec<Note>) {
         let Some(entry) = self.watched.get_mut(&key) else { return };
-        for note in new_notes(&entry.notes_path, &mut entry.read_to) {
+        for note in select(new_notes(&entry.notes_path, &mut entry.read_to)) {
             (self.report)(Seen::Noted(entry.watched.unit.clone(), entry.watched.attempt, note));
         }
     }
@@ -225,6 +225,15 @@ fn new_notes(path: &PathBuf, read_to: &mut u64) -> Vec<Note> {
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     *read_to += whole as u64;
     text[..whole].split(|byte| *byte == b'\n').filter_map(parse_note).collect()
+}
+
+/// Of notes from before the watch, those that still hold: a supervisor that takes over must not tell an old
+/// silence again.
+fn still_true(notes: Vec<Note>) -> Vec<Note> {
+    let is_of_silence = |note: &Note| matches!(note, Note::Quiet(_) | Note::Active);
+    let last = notes.iter().rposition(is_of_silence);
+    let holds = |(at, note): &(usize, Note)| !is_of_silence(note) || Some(*at) == last;
+    notes.into_iter().enumerate().filter(holds).map(|(_, note)| note).collect()
 }
 
 fn parse_note(line: &[u8]) -> Option<Note> {
@@ -251,6 +260,14 @@ mod tests {
         std::fs::write(&path, "{\"note\":\"quiet\",\"seconds\":3}\n{\"note\":\"active\"}\n").unwrap();
         assert_eq!(new_notes(&path, &mut read_to), [Note::Active]);
         assert_eq!(new_notes(&path, &mut read_to), []);
+    }
+
+    #[test]
+    fn a_silence_that_is_over_is_not_told_again() {
+        let notes = vec![Note::HandedOver, Note::Quiet(3), Note::Active];
+        assert_eq!(still_true(notes), [Note::HandedOver, Note::Active]);
+        assert_eq!(still_true(vec![Note::Quiet(3), Note::Active, Note::Quiet(9)]), [Note::Quiet(9)]);
+        assert_eq!(still_true(Vec::new()), []);
     }
 
     #[test]

@@ -92,7 +92,13 @@ pub struct Order {
     executor: ExecutorName,
     next: NextAttempt,
     previous: Option<Previous>,
-    setup: RunSetup,
+    /// The repository's top level.
+    repo: Option<String>,
+    base: Option<Base>,
+    /// The directory of the repository that the run was started in.
+    subdir: String,
+    /// Uncommitted files that workers cannot see.
+    unseen: u32,
     /// Units that have not begun yet and will need the same checkout.
     ahead: usize,
 }
@@ -192,7 +198,7 @@ impl Workshop {
         next: NextAttempt,
     ) -> Order {
         let state = run.unit(unit).expect("the core only names units of the run");
-        let setup = run.setup.clone().expect("a run with units has a set-up");
+        let setup = run.setup.as_ref().expect("a run with units has a set-up");
         let plan = self.plan.units.iter().find(|plan| plan.id == *unit).expect("the run's units are the plan's");
         // An attempt that never began has left nothing to go on with.
         let before = state.attempts.iter().rev().find(|record| record.attempt < attempt && record.was_started());
@@ -201,8 +207,9 @@ impl Workshop {
             dir: self.run_dir.attempt(&record.dir),
             session: record.facts.as_ref().and_then(|facts| facts.session.as_ref()).map(resumed),
         });
+        let (base, repo, subdir, unseen) = (base_of(setup), setup.repo.clone(), setup.subdir.clone(), setup.unseen);
         let ahead = self.checkouts_ahead(run);
-        Order { unit: plan.clone(), attempt, executor, next, previous, setup, ahead }
+        Order { unit: plan.clone(), attempt, executor, next, previous, repo, base, subdir, unseen, ahead }
     }
 
     /// Makes the attempt's directory, takes its fence, prepares the workspace and writes the spec.
@@ -243,7 +250,8 @@ impl Workshop {
         };
         let worker = launch(executor, &request).map_err(|error| error.to_string())?;
         let prompt = self.prompt(dir, order, &workspace, resumes.is_some(), worker.is_none());
-        write_atomically(&dir.prompt(), prompt.as_bytes(), self.durability).map_err(|error| error.to_string())?;
+        // Prompt and spec need not survive a power cut: where they are lost the attempt had only begun.
+        write_atomically(&dir.prompt(), prompt.as_bytes(), Durability::Cached).map_err(|error| error.to_string())?;
         let stream = worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream);
         let spec = AttemptSpec {
             version: SPEC_VERSION,
@@ -266,7 +274,7 @@ impl Workshop {
             harvest: workspace.harvest,
         };
         let text = serde_json::to_vec_pretty(&spec).map_err(|error| format!("cannot write the spec: {error}"))?;
-        write_atomically(&dir.spec(), &text, self.durability).map_err(|error| error.to_string())
+        write_atomically(&dir.spec(), &text, Durability::Cached).map_err(|error| error.to_string())
     }
 
     fn prompt(
@@ -279,7 +287,7 @@ impl Workshop {
     ) -> String {
         let result = dir.result();
         let submit_as = format!("{}/{}", self.run.short(), order.unit.id);
-        let mut unseen = unseen(&order.setup);
+        let mut unseen = unseen(order.unseen);
         if let Some(Ok(Some(extras))) = self.extras.get() {
             unseen.extend(extras.unseen.iter().cloned());
         }
@@ -288,7 +296,7 @@ impl Workshop {
             mode: order.unit.mode,
             workspace: &workspace.cwd,
             checkout: workspace.checkout.as_deref(),
-            base: order.setup.base.as_deref().unwrap_or_default(),
+            base: order.base.as_ref().map_or("", |base| base.commit.as_str()),
             owns: &order.unit.owns,
             unseen: &unseen,
             result: &result,
@@ -307,38 +315,38 @@ impl Workshop {
     }
 
     fn new_workspace(&self, dir: &AttemptDir, order: &Order) -> Result<Workspace, String> {
-        let base = base_of(&order.setup);
-        let (Some(store), Some(base)) = (self.store.as_ref(), base.filter(|_| order.unit.checkout)) else {
+        let base = order.base.as_ref().filter(|_| order.unit.checkout);
+        let (Some(store), Some(base)) = (self.store.as_ref(), base) else {
             let scratch = dir.scratch();
             scratch::prepare(&scratch, None).map_err(|error| error.to_string())?;
             return Ok(Workspace { cwd: scratch, checkout: None, harvest: None });
         };
-        let mirror = self.mirror(store, &base)?;
+        let mirror = self.mirror(store, base)?;
         let trusted_index = dir.trusted_index();
-        let extras = self.extras(store, &base, &order.setup)?;
+        let extras = self.extras(store, base, order.repo.as_deref())?;
         let make = |template: Option<&Template>| -> Result<(PathBuf, PathBuf), WorkspaceError> {
             let trusted_index = &trusted_index;
             let (checkout, cwd) = if order.unit.mode == Mode::Write {
                 let clone = dir.clone_dir();
-                clone::prepare(&ClonePlan { store, mirror, base: &base, dir: &clone, trusted_index, template })?;
-                let cwd = clone.join(&order.setup.subdir);
+                clone::prepare(&ClonePlan { store, mirror, base, dir: &clone, trusted_index, template })?;
+                let cwd = clone.join(&order.subdir);
                 (clone, cwd)
             } else {
                 let scratch = dir.scratch();
-                let checkout = Checkout { store, mirror, base: &base, trusted_index, template };
+                let checkout = Checkout { store, mirror, base, trusted_index, template };
                 let repo = scratch::prepare(&scratch, Some(&checkout))?;
                 (repo.unwrap_or_else(|| scratch.clone()), scratch)
             };
             extras.iter().try_for_each(|extras| extras.add(&self.home, &checkout, trusted_index))?;
             Ok((checkout, cwd))
         };
-        let (checkout, cwd) = self.with_template(store, &base, order.ahead, make).map_err(|error| error.to_string())?;
+        let (checkout, cwd) = self.with_template(store, base, order.ahead, make).map_err(|error| error.to_string())?;
         let harvest = HarvestSpec {
             work_tree: checkout.clone(),
             store: self.run_dir.store(),
             trusted_index,
-            base_tree: base.tree,
-            base: base.commit,
+            base_tree: base.tree.clone(),
+            base: base.commit.clone(),
             exclude: Vec::new(),
         };
         Ok(Workspace { cwd, checkout: Some(checkout), harvest: Some(harvest) })
@@ -382,9 +390,9 @@ impl Workshop {
     }
 
     /// What clones get beside the base, found once a supervisor.
-    fn extras(&self, store: &Store, base: &Base, setup: &RunSetup) -> Result<Option<&Extras>, String> {
+    fn extras(&self, store: &Store, base: &Base, repo: Option<&str>) -> Result<Option<&Extras>, String> {
         let find = || -> Result<Option<Extras>, String> {
-            let Some(repo) = &setup.repo else { return Ok(None) };
+            let Some(repo) = repo else { return Ok(None) };
             let source = Source::open(&self.git, Path::new(repo)).map_err(|error| error.to_string())?;
             let read = |args: &[&str]| store.command(args.iter().copied());
             Extras::find(&source, base, &read).map(Some).map_err(|error| error.to_string())
@@ -466,10 +474,7 @@ fn limits(unit: &UnitPlan, stream: StreamKind) -> Limits {
     }
 }
 
-fn unseen(setup: &RunSetup) -> Vec<String> {
-    let mut unseen = Vec::new();
-    if setup.unseen > 0 {
-        unseen.push(format!("{} uncommitted files of the user's working tree", setup.unseen));
-    }
-    unseen
+fn unseen(files: u32) -> Vec<String> {
+    let phrase = |files| format!("{files} uncommitted files of the user's working tree");
+    Some(files).filter(|files| *files > 0).map(phrase).into_iter().collect()
 }

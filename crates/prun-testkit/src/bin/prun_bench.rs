@@ -168,15 +168,13 @@ fn memory(bench: &Bench) -> std::io::Result<()> {
             bench.prun(Durable::Off, &["run", "-d", "--again", &plan]).env("PRUN_CONFIG", bench.config()).status()?;
         expect(started.success(), "prun run -d failed")?;
         let run = newest_run(bench)?;
-        let dispatchers = wait_for(|| {
-            let found = dispatchers(&run);
-            (found.len() == count).then_some(found)
-        })?;
-        let sizes: Vec<f64> = dispatchers.iter().filter_map(|pid| pss_kib(*pid)).collect();
+        let living = wait_for(|| Some(dispatchers(&run)).filter(|found| found.len() == count));
+        let sizes: Vec<f64> = living.iter().flatten().filter_map(|pid| pss_kib(*pid)).collect();
+        // Also after a failure: nothing of it may stay.
+        bench.prun(Durable::Off, &["stop", &name(&run), "--now"]).status()?;
+        wait_for(|| living.iter().flatten().all(|pid| pss_kib(*pid).is_none()).then_some(()))?;
+        living?;
         let mean = sizes.iter().sum::<f64>() / sizes.len().max(1) as f64;
-        let id = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        bench.prun(Durable::Off, &["stop", &id, "--now"]).status()?;
-        wait_for(|| dispatchers.iter().all(|pid| pss_kib(*pid).is_none()).then_some(()))?;
         say(&format!("PSS of an idle dispatcher, {count} at once"), &format!("{:.2} MiB", mean / 1024.0))?;
     }
     Ok(())
@@ -184,7 +182,7 @@ fn memory(bench: &Bench) -> std::io::Result<()> {
 
 fn status(bench: &Bench) -> std::io::Result<()> {
     bench.run(Durable::Off, 1_000, 50)?;
-    let run = newest_run(bench)?.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let run = name(&newest_run(bench)?);
     let time = median(11, || timed(&mut bench.prun(Durable::On, &["status", &run])))?;
     say("prun status of a run of 1,000 units", &format!("{time:.0} ms"))
 }
@@ -206,9 +204,15 @@ fn median(times: usize, mut measure: impl FnMut() -> std::io::Result<f64>) -> st
     Ok(all[all.len() / 2])
 }
 
+/// The directory of the run that was started last; two ids of one second tell no order.
 fn newest_run(bench: &Bench) -> std::io::Result<PathBuf> {
-    let runs = std::fs::read_dir(bench.dir.path().join("home/runs"))?;
-    runs.flatten().map(|entry| entry.path()).max().ok_or_else(|| std::io::Error::other("there is no run"))
+    let runs = std::fs::read_dir(bench.dir.path().join("home/runs"))?.flatten().map(|entry| entry.path());
+    let begun = |run: &PathBuf| std::fs::metadata(run.join("run.json")).and_then(|card| card.modified()).ok();
+    runs.max_by_key(begun).ok_or_else(|| std::io::Error::other("there is no run"))
+}
+
+fn name(run: &Path) -> String {
+    run.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The dispatchers of a run whose workers were started.
