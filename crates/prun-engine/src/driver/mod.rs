@@ -97,7 +97,7 @@ pub struct Driver {
 }
 
 /// Drives the run of `workshop` to its end. `resume`: units that an earlier stop ended go on. `ready` is
-/// called once commands can be taken.
+/// called once commands can be taken and the beginning is recorded.
 ///
 /// # Errors
 /// The run is driven already, its ledger is damaged, or the ledger cannot be written any more; dispatchers
@@ -138,9 +138,10 @@ pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(
         _server: server,
     };
     driver.stop_on_signals()?;
-    ready();
     let version = env!("CARGO_PKG_VERSION").to_owned();
     driver.turn(vec![Event::Input(Box::new(Input::Started { process, version, resume }))])?;
+    // Only now: who waits for the word would otherwise still read an earlier end of the run in the ledger.
+    ready();
     driver.run()
 }
 

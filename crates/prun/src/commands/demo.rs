@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use prun_core::ids::Seq;
 use prun_engine::git::Git;
 use prun_engine::landing::{Desk, TrialOptions};
 use prun_engine::survey::LoadedPlan;
@@ -44,7 +45,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     step(context, "Six units at once: five repair a module each in a clone of their own, one reads.")?;
     let mut loaded = LoadedPlan::read(&demo.plan, &context.cwd)?;
     let id = run::start(context, &mut loaded, false)?;
-    let code = run::view(context, &id)?;
+    let code = run::view(context, &id, Seq(0))?;
     let name = id.short();
     if code != ExitCode::Ok {
         context.ui.say(format!("Not every unit succeeded. To go on: prun status {name} · prun explain {name}/UNIT"));

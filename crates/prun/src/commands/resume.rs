@@ -31,5 +31,5 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         context.ui.line(name)?;
         return Ok(ExitCode::Ok);
     }
-    view(context, &run.card.run)
+    view(context, &run.card.run, run.state.seq)
 }

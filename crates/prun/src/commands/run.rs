@@ -72,7 +72,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         context.ui.line(run.short())?;
         return Ok(ExitCode::Ok);
     }
-    view(context, &run)
+    view(context, &run, Seq(0))
 }
 
 /// A worker must not fan out again: each level multiplies the cost.
@@ -136,13 +136,13 @@ fn slots(plan: &PlanFile, registry: &Registry) -> u32 {
     slots.fold(0, u32::saturating_add).max(1)
 }
 
-/// Views a run that was just started or resumed, to its end.
+/// Views a run that was just started or resumed, to its end. Events up to `shown` are not told again.
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub(crate) fn view(context: &Context, run: &RunId) -> CliResult {
+pub(crate) fn view(context: &Context, run: &RunId, shown: Seq) -> CliResult {
     let name = run.short();
-    match follow(context, run, Seq(0), OnInterrupt::StopRun)? {
+    match follow(context, run, shown, OnInterrupt::StopRun)? {
         ViewEnd::Ended => finish(context, run),
         ViewEnd::Detached => {
             context.ui.say(format!("run {name} goes on; `prun attach {name}` shows it again"));
