@@ -49,7 +49,8 @@ pub fn list(home: &Home) -> Vec<RunCard> {
             serde_json::from_slice(&read_regular(&card(&RunDir::at(entry.path())), CARD_LIMIT).ok()?).ok()
         })
         .collect();
-    cards.sort_by(|one, other| one.run.cmp(&other.run));
+    // An id tells the second alone; two runs of one second have no order by it.
+    cards.sort_by(|one, other| (one.began, &one.run).cmp(&(other.began, &other.run)));
     cards
 }
 
