@@ -168,22 +168,22 @@ impl Context {
         Ok((run, id))
     }
 
-    /// What `text` names: a unit as RUN/UNIT, a run, or a unit of the newest run, in this order.
+    /// What `text` names: a run, else a unit of the newest run, else `RUN/UNIT`; without a text the newest run.
     ///
     /// # Errors
-    /// It names neither.
-    pub(crate) fn find_either(&self, text: Option<&str>) -> CliResult<(OpenRun, Option<UnitId>)> {
-        let Some(text) = text else { return self.find_run(None, Intent::Look).map(|run| (run, None)) };
+    /// There is neither, or several could be meant.
+    pub(crate) fn find_either(&self, text: Option<&str>, intent: Intent) -> CliResult<(OpenRun, Option<UnitId>)> {
+        let Some(text) = text else { return Ok((self.find_run(None, intent)?, None)) };
         if text.contains('/') {
-            return self.find_unit(text, Intent::Look).map(|(run, unit)| (run, Some(unit)));
+            return self.find_unit(text, intent).map(|(run, unit)| (run, Some(unit)));
         }
-        match self.find_run(Some(text), Intent::Look) {
-            Ok(run) => Ok((run, None)),
-            Err(no_run) => match self.find_unit(text, Intent::Look) {
-                Ok((run, unit)) => Ok((run, Some(unit))),
-                Err(_) => Err(no_run),
-            },
-        }
+        let no_run = match self.find_run(Some(text), intent) {
+            Ok(run) => return Ok((run, None)),
+            Err(error) => error,
+        };
+        let run = self.find_run(None, intent)?;
+        let unit = run.state.units.iter().map(|unit| &unit.setup.id).find(|id| id.as_str() == text).cloned();
+        unit.map_or(Err(no_run), |unit| Ok((run, Some(unit))))
     }
 
     /// Has a command carried out by the run's supervisor, or by ourselves where there is none.

@@ -3,7 +3,7 @@
 use prun_core::ids::UnitId;
 use prun_engine::workspace::{PatchOptions, patch};
 
-use crate::context::{Context, OpenRun};
+use crate::context::{Context, Intent, OpenRun};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let (run, unit) = context.find_either(args.what.as_deref())?;
+    let (run, unit) = context.find_either(args.what.as_deref(), Intent::Look)?;
     if let Some(unit) = unit {
         let changes = run.unit(&unit).facts().and_then(|facts| facts.changes.as_ref());
         if changes.is_none() {

@@ -10,7 +10,7 @@ use prun_engine::spec::AttemptSpec;
 use prun_engine::state_dir;
 use prun_engine::workspace::{PatchOptions, patch};
 
-use crate::context::{Context, OpenRun};
+use crate::context::{Context, Intent, OpenRun};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let path = match context.find_either(Some(&args.what))? {
+    let path = match context.find_either(Some(&args.what), Intent::Look)? {
         (run, None) => run.dir.root().to_owned(),
         (run, Some(unit)) => part(context, &run, &unit, args)?,
     };

@@ -11,7 +11,7 @@ use crate::exit_code::ExitCode;
 /// End a unit or a whole run; what was done is kept
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A run, or a unit as RUN/UNIT; the newest run of this repository by default
+    /// A run, or a unit as UNIT or RUN/UNIT; the newest run of this repository by default
     what: Option<String>,
     /// Leave the workers no time to end by themselves
     #[arg(long)]
@@ -19,13 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let (run, unit) = match args.what.as_deref() {
-        Some(what) if what.contains('/') => {
-            let (run, unit) = context.find_unit(what, Intent::Change)?;
-            (run, Some(unit))
-        }
-        part => (context.find_run(part, Intent::Change)?, None),
-    };
+    let (run, unit) = context.find_either(args.what.as_deref(), Intent::Change)?;
     if !run.driven && run.state.ended.is_none() && anything_active(&run.state, unit.as_ref()) {
         // Somebody has to see to the workers; a stop that only stands in the ledger ends none.
         return Err(lost(context, &run.card.run));
