@@ -24,6 +24,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// The longest line that is read, in bytes; a retry's message is the largest thing in a command.
 const LINE_LIMIT: u64 = 1 << 20;
 
+/// The longest path of a socket, in bytes: `sun_path` has 108 with its NUL.
+const LONGEST_ADDRESS: usize = 107;
+
 /// The server's first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -169,16 +172,19 @@ fn pointer(run: &RunDir) -> PathBuf {
     run.root().join("control")
 }
 
-/// `$XDG_RUNTIME_DIR/prun/<run>.sock`, else a private directory of the user's under the temp directory.
+/// `$XDG_RUNTIME_DIR/prun/<run>.sock`, else a private directory of the user's under the temp directory, else
+/// under `/tmp`: the first of them that the kernel takes as a socket's address.
 fn socket_path(run: &RunDir) -> Result<PathBuf, FileError> {
     let name = format!("{}.sock", run.root().file_name().unwrap_or_default().to_string_lossy());
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
-    let dir = match runtime {
-        Some(dir) => dir.join("prun"),
-        None => std::env::temp_dir().join(format!("prun-{}", rustix::process::getuid().as_raw())),
-    };
-    private_dir(&dir)?;
+    let own = format!("prun-{}", rustix::process::getuid().as_raw());
+    let mut dirs: Vec<PathBuf> = runtime.map(|dir| dir.join("prun")).into_iter().collect();
+    dirs.extend([std::env::temp_dir().join(&own), Path::new("/tmp").join(&own)]);
+    let fits = |dir: &&PathBuf| dir.join(&name).as_os_str().len() <= LONGEST_ADDRESS;
+    // The last one is short.
+    let dir = dirs.iter().find(fits).unwrap_or(&dirs[dirs.len() - 1]);
+    private_dir(dir)?;
     Ok(dir.join(name))
 }
 
