@@ -24,6 +24,7 @@ use crate::integrate::resolve::{self, Resolution};
 use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
 use crate::ledger::{LedgerError, RunLock, Writer};
 use crate::reharvest::changed_since;
+use crate::workspace::source::{Source, SourceError};
 
 /// Why a run was not landed. But for `Land`, nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,12 @@ pub enum LandingError {
     /// The run has no repository.
     #[error("the run has no repository to land in")]
     NoRepository,
+    /// The run's repository is gone, or git refuses it.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The run's repository has no work tree.
+    #[error("{} is a bare repository: it has no work tree to land in", .0.display())]
+    Bare(PathBuf),
     /// A landing was cut off and is to be finished or undone first.
     #[error("landing {0} was cut off in the middle")]
     CutOff(u32),
@@ -183,6 +190,10 @@ impl<'a> Desk<'a> {
         };
         if !reconciliation.ready {
             return Err(LandingError::NotReconciled(Box::new(reconciliation)));
+        }
+        let source = Source::open(&self.workshop.git, Path::new(&repo))?;
+        if source.is_bare {
+            return Err(LandingError::Bare(source.top));
         }
         let target = Target::of(&self.workshop.git, Path::new(&repo)).map_err(IntegrateError::from)?;
         if !resolved {

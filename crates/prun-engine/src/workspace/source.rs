@@ -72,6 +72,8 @@ pub enum SourceNote {
     Sparse,
     /// It has submodules.
     Submodules,
+    /// It has no work tree.
+    Bare,
 }
 
 impl SourceNote {
@@ -83,6 +85,7 @@ impl SourceNote {
             Self::Partial => "the repository is a partial clone: units see only the history that is on this machine",
             Self::Sparse => "the checkout is sparse: units get every file of the base",
             Self::Submodules => "the repository has submodules: units get those that are checked out here",
+            Self::Bare => "the repository is bare: `prun diff` shows what units changed, and nothing can land in it",
         }
     }
 }
@@ -240,6 +243,7 @@ impl Source {
             (SourceNote::Partial, keys.contains(&b"extensions.partialclone".as_slice()) || keys.iter().any(promisor)),
             (SourceNote::Sparse, sparse.text() == "true"),
             (SourceNote::Submodules, !self.is_bare && self.top.join(".gitmodules").exists()),
+            (SourceNote::Bare, self.is_bare),
         ];
         Ok(facts.into_iter().filter(|(_, holds)| *holds).map(|(note, _)| note).collect())
     }

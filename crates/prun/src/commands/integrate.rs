@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use prun_core::digest::duration;
 use prun_core::outcome::CheckFacts;
+use prun_engine::driver::DriverError;
 use prun_engine::executor::escape_line;
 use prun_engine::integrate::overlap::{OverlapKind, Party};
 use prun_engine::integrate::{DryRun, add_lines};
@@ -47,7 +48,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let run = context.find_run(args.run.as_deref(), Intent::Change)?;
+    // Whoever only looks sees which run was taken before anything lands.
+    let intent = if args.dry_run { Intent::Look } else { Intent::Change };
+    let run = context.find_run(args.run.as_deref(), intent)?;
     let workshop = context.workshop(&run.card.run)?;
     let mut desk = Desk::open(&workshop).map_err(|error| failure(context, error, &run))?;
     if args.abort {
@@ -254,14 +257,18 @@ pub(crate) fn failure(context: &Context, error: LandingError, run: &OpenRun) -> 
             .hint(format!("`prun integrate {name} --continue` finishes it, `prun undo {name}` takes it back")),
         LandingError::NoRepository => CliError::usage(error),
         LandingError::Resolution(message) => CliError::usage(message),
+        LandingError::Bare(_) | LandingError::Source(_) => {
+            CliError::usage(error).hint(format!("`prun diff {name}` shows what the units changed"))
+        }
         LandingError::NoLanding(_) => CliError::new(ExitCode::NotReady, error),
         LandingError::VerifyFailed(_) => CliError::new(ExitCode::VerifyFailed, error),
         LandingError::Integrate(error) => error.into(),
         LandingError::Land(error) => error.into(),
-        LandingError::Driver(error) => {
-            let error = CliError::from(error);
-            if run.driven { error.hint(format!("wait for its end: `prun wait {name}`")) } else { error }
+        LandingError::Driver(DriverError::Driven(_)) => {
+            CliError::new(ExitCode::NotReady, format!("run {name} is under way; nothing was changed"))
+                .hint(format!("wait for its end: `prun wait {name}`"))
         }
+        LandingError::Driver(error) => error.into(),
         LandingError::File(error) => error.into(),
     }
 }

@@ -43,7 +43,10 @@ pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
         let more = if note.what.len() > 10 { format!(" and {} more", note.what.len() - 10) } else { String::new() };
         ui.line(format!("note {}  {}: {}{more}", note.unit, words(note.kind), what.join(", ")))?;
     }
-    let mut parts = vec![format!("{} units go in", found.landing.len())];
+    let mut parts = match found.landing.len() {
+        0 if found.ready => vec!["nothing to land".to_owned()],
+        count => vec![format!("{count} units go in")],
+    };
     for (units, what) in
         [(&found.unchanged, "have nothing to land"), (&found.excluded, "stay out"), (&found.applied, "are in already")]
     {
@@ -52,7 +55,7 @@ pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
         }
     }
     if found.ready && found.landing.is_empty() {
-        ui.line(format!("nothing to land · {}", parts.join(" · ")))
+        ui.line(parts.join(" · "))
     } else if found.ready {
         ui.line(format!("ready · {} · next: prun integrate {run} --dry-run", parts.join(" · ")))
     } else {
