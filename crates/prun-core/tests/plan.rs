@@ -129,7 +129,7 @@ mode = "reed"
 command = []
 executor = "codex"
 "#;
-    insta::assert_snapshot!(problems(text), @r##"
+    insta::assert_snapshot!(problems(text), @r#"
     p.toml:1:11: `version` is 2; this prun reads plans of version 1
     p.toml:2:1: unknown key `titel`
     hint: did you mean `title`?
@@ -137,6 +137,7 @@ executor = "codex"
     p.toml:4:1: `depends_on`: units are independent; use a second run
     hint: put what must come later into a plan of its own, and run it when this one is integrated
     p.toml:5:8: `base` is `-x`, which git takes for an option
+    hint: a branch, a tag or a commit, such as "HEAD"
     p.toml:8:1: `owns` is each unit's own, not a default
     p.toml:9:11: `retries` is 0 to 10, not 11
     p.toml:10:12: `executor` names `claude`: not yet
@@ -145,6 +146,7 @@ executor = "codex"
     p.toml:16:1: unknown key `pompt_file`
     hint: did you mean `prompt_file`?
     p.toml:19:6: the id `csv` is equal but for case to `CSV` at 13:6
+    hint: give it a name of its own: it names a directory and the unit in every command
     p.toml:20:10: `prompt` is empty
     p.toml:21:9: `env`: `PRUN_X` is prun's to set
     hint: PRUN_* tell a worker where it is, GIT_* would lead it out of its clone
@@ -169,9 +171,10 @@ executor = "codex"
     p.toml:31:1: the unit has no prompt
     hint: give it `prompt` or `prompt_file`
     p.toml:32:6: the id `csv` is equal but for case to `CSV` at 13:6
+    hint: give it a name of its own: it names a directory and the unit in every command
     p.toml:33:8: `mode` is "write" or "read", not `reed`
     p.toml:34:11: `command` names no program
-    "##);
+    "#);
 }
 
 #[test]

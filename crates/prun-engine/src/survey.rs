@@ -17,7 +17,7 @@ use crate::git::Git;
 use crate::home::{Home, sha256_hex};
 use crate::workspace::extras::Extras;
 use crate::workspace::source::{Source, SourceError};
-use crate::workspace::{Base, check_home, disk_free};
+use crate::workspace::{Base, HomeError, check_home, disk_free};
 
 /// Bytes of a plan that are read; the parser says that a longer one is too long.
 const PLAN_LIMIT: u64 = 8 << 20;
@@ -59,10 +59,12 @@ impl LoadedPlan {
         let fail = |problems| PlanError { name: name.clone(), problems };
         let bytes = read.map_err(|error| {
             let hint = "`prun init` writes a plan to begin with";
-            fail(vec![Problem::new(None, format!("cannot read the plan {name}: {error}")).hint(hint)])
+            fail(vec![Problem::new(None, format!("cannot read the plan: {error}")).hint(hint)])
         })?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| fail(vec![Problem::new(None, format!("the plan {name} is not UTF-8: {error}"))]))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let problem = Problem::new(None, format!("the plan is not UTF-8: {error}"));
+            fail(vec![problem.hint("save it with the encoding UTF-8")])
+        })?;
         let plan = parse(&text, Format::of(&name, &text)).map_err(fail)?;
         let dir = if is_stdin { cwd.to_owned() } else { path.parent().unwrap_or(cwd).to_owned() };
         let own = (!is_stdin).then_some(path);
@@ -137,13 +139,18 @@ impl Survey {
             problems: Vec::new(),
             notes: Vec::new(),
         };
-        if let Err(error) = check_home(home) {
+        // How much room there is stands among the facts for the gate.
+        if let Err(error) = check_home(home)
+            && !matches!(error, HomeError::Full { .. })
+        {
             let hint = "PRUN_HOME can name another directory";
             survey.problems.push(Problem::new(None, error.to_string()).hint(hint));
         }
         match git.version() {
             Ok(version) => survey.git_version = Some(version),
-            Err(error) => survey.problems.push(Problem::new(None, error.to_string()).hint("install a newer git")),
+            Err(error) => survey.problems.push(
+                Problem::new(None, error.to_string()).hint("install git 2.38 or newer, or name one with PRUN_GIT"),
+            ),
         }
         if survey.git_version.is_some() {
             survey.look_at_repository(loaded, home, git);
@@ -213,6 +220,8 @@ fn with_hint(problem: Problem, error: &SourceError) -> Problem {
         SourceError::NoCommits(_) => problem.hint("`git commit` once, so that there is a base"),
         SourceError::Ownership { .. } => problem.hint("run prun as that user, or give the repository to yourself"),
         SourceError::NoSuchRevision { .. } => problem.hint("`git log` shows what there is"),
+        SourceError::Path { .. } => problem.hint("`repo` is relative to the plan file"),
+        SourceError::InsideGitDir(_) => problem.hint("start in the work tree"),
         SourceError::NotARepository(_) => problem.hint("name a repository with `repo`, or `git init` one"),
         _ => problem,
     }
@@ -260,7 +269,10 @@ fn missing_commands(plan: &PlanFile) -> Vec<Problem> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let units = plan.units.iter().filter_map(|unit| {
         let problem = preflight::check_command(&unit.command.as_ref()?.argv(), &path)?;
-        Some(Problem::new(unit.places.executor.or(unit.places.id), format!("the command of {}: {problem}", unit.id)))
+        let message = format!("the command of {}: {problem}", unit.id);
+        let hint =
+            "a program is looked for in PATH; give one of the repository by its absolute path, or use text for sh -c";
+        Some(Problem::new(unit.places.executor.or(unit.places.id), message).hint(hint))
     });
     units.collect()
 }

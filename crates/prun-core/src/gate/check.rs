@@ -153,8 +153,12 @@ fn size(bytes: u64) -> String {
     })
 }
 
+/// Units of the command line stand in no plan that could be changed, and are left out.
 fn unchecked(plan: &PlanFile) -> Option<Warning> {
-    let bare = |unit: &&UnitPlan| unit.mode == Mode::Write && unit.verify.is_none() && plan.verify.is_none();
+    let bare = |unit: &&UnitPlan| {
+        let is_checked = unit.verify.is_some() || plan.verify.is_some();
+        unit.mode == Mode::Write && !is_checked && unit.places.id.is_some()
+    };
     let bare: Vec<&UnitPlan> = plan.units.iter().filter(bare).collect();
     let verb = if bare.len() == 1 { "has" } else { "have" };
     bare.first().map(|first| Warning {

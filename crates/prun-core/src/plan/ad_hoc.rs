@@ -34,9 +34,10 @@ pub fn ad_hoc(prompts: &[String], options: &AdHoc) -> Result<PlanFile, Vec<Probl
         problems.push(Problem::new(None, format!("{} prompts; 1 to {MAX_UNITS} are allowed", prompts.len())));
     }
     let empty = prompts.iter().enumerate().filter(|(_, prompt)| prompt.trim().is_empty());
-    problems.extend(empty.map(|(at, _)| Problem::new(None, format!("prompt {} is empty", at + 1))));
+    let problem = |at: usize| Problem::new(None, format!("prompt {} is empty", at + 1));
+    problems.extend(empty.map(|(at, _)| problem(at).hint("say in it what the unit is to do")));
     if options.command.is_none() && options.executors.iter().any(|name| name.as_str() == COMMAND_EXECUTOR) {
-        problems.push(Problem::new(None, "the executor `command` needs a command line"));
+        problems.push(Problem::new(None, "the executor `command` needs a command line").hint("give it with --command"));
     }
     if !problems.is_empty() {
         return Err(problems);

@@ -74,7 +74,9 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
     read_version(fields, problems);
     let title = fields.read("title", problems, |item| item.checked(one_line)).value();
     let repo = fields.read("repo", problems, fields::text);
-    let base = fields.read("base", problems, |item| item.checked(revision));
+    let base = fields.read("base", problems, |item| {
+        item.checked(revision).map_err(|problem| problem.hint("a branch, a tag or a commit, such as \"HEAD\""))
+    });
     let dirty = [("include", Dirty::Include), ("ignore", Dirty::Ignore)];
     let dirty = fields.read("dirty", problems, |item| item.word(&dirty)).value();
     let setup = fields.read("setup", problems, settings::command_line).value();
@@ -235,8 +237,9 @@ fn read_id(
 
 /// Ids become names of directories, which some file systems take for equal when only the case differs.
 fn taken(id: &UnitId, place: Place, ids: &mut HashMap<String, (String, Place)>) -> Option<Problem> {
+    const HINT: &str = "give it a name of its own: it names a directory and the unit in every command";
     let text = id.as_str();
-    match ids.get(&text.to_ascii_lowercase()) {
+    let problem = match ids.get(&text.to_ascii_lowercase()) {
         None => {
             ids.insert(text.to_ascii_lowercase(), (text.to_owned(), place));
             None
@@ -248,7 +251,8 @@ fn taken(id: &UnitId, place: Place, ids: &mut HashMap<String, (String, Place)>) 
             place,
             format!("the id `{text}` is equal but for case to `{other}` at {}:{}", at.line, at.column),
         )),
-    }
+    };
+    problem.map(|problem| problem.hint(HINT))
 }
 
 fn read_prompt(fields: &mut Fields, unit: Place, problems: &mut Vec<Problem>) -> (Option<Prompt>, Option<Place>) {
