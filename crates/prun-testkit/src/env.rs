@@ -33,6 +33,9 @@ const LOOK: Duration = Duration::from_millis(10);
 /// When every commit of a test was made, so that its id is always the same.
 const DATE: &str = "2026-01-02T03:04:05Z";
 
+/// The same number of slots on every machine.
+const CONFIG: &str = "[executor.command]\nslots = 4\n";
+
 /// The place. Its repository is `repo/`, its home of prun `home/`.
 #[derive(Debug)]
 pub struct TestEnv {
@@ -87,9 +90,10 @@ impl TestEnv {
     pub fn without_repository(prun: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("prun-it-").tempdir().expect("make a temporary directory");
         let root = dir.path().canonicalize().expect("resolve the temporary directory");
-        for name in ["repo", "home", "user", "tmp", "run"] {
-            std::fs::create_dir(root.join(name)).expect("make a directory in it");
+        for name in ["repo", "home", "user/config/prun", "tmp", "run"] {
+            std::fs::create_dir_all(root.join(name)).expect("make a directory in it");
         }
+        std::fs::write(root.join("user/config/prun/config.toml"), CONFIG).expect("write the configuration");
         let path = std::env::var_os("PATH").expect("PATH is set");
         let mut vars = vec![("PATH".into(), path), (MARK.into(), root.clone().into_os_string())];
         let places = [
@@ -294,9 +298,16 @@ impl TestEnv {
     #[must_use]
     pub fn run_ids(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.home().join("runs")).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
+        let mut runs: Vec<(i64, String)> = entries
+            .filter_map(|entry| {
+                let card = std::fs::read(entry.path().join("run.json")).ok()?;
+                let card: serde_json::Value = serde_json::from_slice(&card).ok()?;
+                // Two runs of one second have no order by their names.
+                Some((card["began"].as_i64()?, entry.file_name().to_string_lossy().into_owned()))
+            })
+            .collect();
+        runs.sort();
+        runs.into_iter().map(|(_, run)| run).collect()
     }
 
     /// The directory of an attempt of a unit, in the newest run.

@@ -14,9 +14,7 @@ const PATTERNS: &[(&str, &str)] = &[
     (r" {2,}[0-9]+(ms|s|m)(?-u:\b)", "  [span]"),
     (r"(?-u:\b)[0-9]+(ms|s|m)(?-u:\b)", "[span]"),
     (r"(?-u:\b)next [0-9]+", "next [n]"),
-    // As many as the machine has processors.
-    (r"command( ·)? [0-9]+ slots?(?-u:\b)", "command$1 [n] slots"),
-    (r"(?-u:\b)git [0-9]+\.[0-9]+ ", "git [version] "),
+    (r"(?-u:\b)git [0-9]+\.[0-9]+ ·", "git [version] ·"),
     (r"(?-u:\b)[0-9]+ MB are free", "[n] MB are free"),
     (r"(?-u:\b)[0-9.]+ [KMG]iB free", "[n] free"),
 ];

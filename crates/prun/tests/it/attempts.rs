@@ -11,7 +11,23 @@ fn a_unit_that_fails_at_first_succeeds_at_the_second_attempt() {
     let env = place("", &[unit("twice", script)]);
     let ran = env.prun("run");
     assert_eq!(ran.code, 0, "{ran}");
-    assert_snapshot!(env.prun("explain twice"), @"");
+    assert_snapshot!(env.prun("explain twice"), @r"
+    exit 0
+    --- stdout
+    [time] attempt 1 began on command: command is the unit's only executor
+    [time] its workspace was ready after [n] ms
+    [time] its dispatcher runs as process [pid]
+    [time] its dispatcher settled it and left
+    [time] failed(exit-code): exit code 7; attempt 2 follows
+    [time] attempt 2 began on command: command is the unit's only executor
+    [time] its workspace was ready after [n] ms
+    [time] its dispatcher runs as process [pid]
+    [time] its dispatcher settled it and left
+    [time] settled as succeeded: 1 files changed
+    you can: prun result [run]/twice · prun diff [run]/twice
+    --- stderr
+    run [run] (twice)
+    ");
     assert_eq!(env.prun("logs twice").stdout, "attempt 2\n");
     assert_eq!(env.prun("logs twice --attempt 1").stdout, "attempt 1\n");
 }
@@ -27,8 +43,8 @@ fn each_way_to_fall_short_has_its_verdict() {
         ("exits", "echo x > x.txt; result; exit 9", "", "failed(exit-code)"),
         ("dies", "kill -SEGV $$", "", "failed(signal)"),
         ("slow", "echo up; await never", "timeout = \"1s\"\n", "failed(hard-timeout)"),
-        ("quiet", "echo up; await never", "idle_timeout = \"1s\"\n", "failed(idle-stall)"),
-        ("mute", "await never", "first_output_timeout = \"1s\"\n", "failed(first-output)"),
+        ("quiet", "echo up; exec sleep 600", "idle_timeout = \"1s\"\n", "failed(idle-stall)"),
+        ("mute", "exec sleep 600", "first_output_timeout = \"1s\"\n", "failed(first-output)"),
         ("good", "echo x > x.txt; result", "verify = \"test -f x.txt\"\n", "succeeded"),
         ("reads", "cat repo/README.md; result", "mode = \"read\"\n", "succeeded"),
     ];
@@ -42,8 +58,40 @@ fn each_way_to_fall_short_has_its_verdict() {
     let verdicts: Vec<String> = cases.iter().map(|(unit, ..)| verdict(&env, &id, unit)).collect();
     let expected: Vec<&str> = cases.iter().map(|(.., expected)| *expected).collect();
     assert_eq!(verdicts, expected, "{}", env.prun("status"));
-    assert_snapshot!(env.prun("wait"), @"");
-    assert_snapshot!(env.prun("reconcile"), @"");
+    assert_snapshot!(env.prun("wait"), @r"
+    exit 3
+    --- stdout
+    [run] 2/12 done · 10 failed · [span] · next [n]
+    FAIL silent  no result file, tail salvaged, attempt 1/1   prun logs [run]/silent -n 40
+    FAIL formless  the result lacks title, Conclusion, Files, Open items, Verification, attempt 1/1   prun logs [run]/formless -n 40
+    FAIL lazy  it was to change code, and nothing changed, attempt 1/1   prun logs [run]/lazy -n 40
+    FAIL missing  not delivered: report.md, attempt 1/1   prun logs [run]/missing -n 40
+    FAIL red  its check failed: exit code 1, attempt 1/1   prun logs [run]/red -n 40
+    FAIL exits  exit code 9, attempt 1/1   prun logs [run]/exits -n 40
+    FAIL dies  ended by signal 11, attempt 1/1   prun logs [run]/dies -n 40
+    FAIL slow  longer than its time limit, attempt 1/1   prun logs [run]/slow -n 40
+    FAIL quiet  no sign of life within the idle limit (silent: output, cpu, files), attempt 1/1   prun logs [run]/quiet -n 40
+    FAIL mute  no output within the first-output limit (silent: output, cpu, files), attempt 1/1   prun logs [run]/mute -n 40
+    --- stderr
+    run [run] (silent, formless, lazy and 9 more)
+    ");
+    assert_snapshot!(env.prun("reconcile"), @r"
+    exit 5
+    --- stdout
+    BLOCKS silent  incomplete(no-result): no result file, tail salvaged   prun retry silent, prun accept silent -m WHY or prun exclude silent -m WHY
+    BLOCKS formless  incomplete(contract): the result lacks title, Conclusion, Files, Open items, Verification   prun retry formless, prun accept formless -m WHY or prun exclude formless -m WHY
+    BLOCKS lazy  incomplete(no-change): it was to change code, and nothing changed   prun retry lazy, prun accept lazy -m WHY or prun exclude lazy -m WHY
+    BLOCKS missing  incomplete(deliverable): not delivered: report.md   prun retry missing, prun accept missing -m WHY or prun exclude missing -m WHY
+    BLOCKS red  failed(verify): its check failed: exit code 1   prun retry red, prun accept red -m WHY or prun exclude red -m WHY
+    BLOCKS exits  failed(exit-code): exit code 9   prun retry exits, prun accept exits -m WHY or prun exclude exits -m WHY
+    BLOCKS dies  failed(signal): ended by signal 11   prun retry dies, prun accept dies -m WHY or prun exclude dies -m WHY
+    BLOCKS slow  failed(hard-timeout): longer than its time limit   prun retry slow, prun accept slow -m WHY or prun exclude slow -m WHY
+    BLOCKS quiet  failed(idle-stall): no sign of life within the idle limit (silent: output, cpu, files)   prun retry quiet, prun accept quiet -m WHY or prun exclude quiet -m WHY
+    BLOCKS mute  failed(first-output): no output within the first-output limit (silent: output, cpu, files)   prun retry mute, prun accept mute -m WHY or prun exclude mute -m WHY
+    not ready · 10 block · 1 units go in · 1 have nothing to land
+    --- stderr
+    run [run] (silent, formless, lazy and 9 more)
+    ");
 }
 
 #[test]
@@ -51,25 +99,87 @@ fn without_a_result_the_output_is_saved_and_lands_only_when_it_is_named() {
     let env = place("", &[unit("silent", "echo the answer is 42; echo x > x.txt") + "retries = 0\n"]);
     let id = run(&env);
     let result = env.prun("result silent");
-    assert_snapshot!(result, @"");
-    assert_snapshot!(env.prun("integrate --dry-run"), @"");
-    assert_snapshot!(env.prun_args(&["accept", "silent", "-m", "read it"]), @"");
-    assert_snapshot!(env.prun_args(&["accept", "silent", "--salvaged", "-m", "read it"]), @"");
-    assert_snapshot!(env.prun("reconcile"), @"");
+    assert_snapshot!(result, @r"
+    exit 0
+    --- stdout
+    # silent result (FALLBACK, worker wrote no result file)
+    Conclusion: INCOMPLETE; structured result missing; the worker ended without writing one
+    Files: unknown
+    Open items: review the raw output below or re-dispatch this unit
+    Verification: none (salvaged by dispatch-task from the worker's output)
+
+    the answer is 42
+    --- stderr
+    run [run] (silent)
+    warning: no result was delivered; this was salvaged from the output
+    ");
+    assert_snapshot!(env.prun("integrate --dry-run"), @r"
+    exit 5
+    --- stdout
+    BLOCKS silent  incomplete(no-result): no result file, tail salvaged   prun retry silent, prun accept silent -m WHY or prun exclude silent -m WHY
+    not ready · 1 block · 0 units go in
+    --- stderr
+    run [run] (silent)
+    error: run [run] is not ready to be integrated; nothing was changed
+    hint: retry, accept or exclude the units that block
+    ");
+    assert_snapshot!(env.prun_args(&["accept", "silent", "-m", "read it"]), @r"
+    exit 2
+    --- stderr
+    run [run] (silent)
+    error: the result of silent was only salvaged from its output
+    hint: read it with `prun result silent`, then `prun accept silent --salvaged -m WHY`
+    ");
+    assert_snapshot!(env.prun_args(&["accept", "silent", "--salvaged", "-m", "read it"]), @r"
+    exit 0
+    --- stderr
+    run [run] (silent)
+    silent is accepted
+    ");
+    assert_snapshot!(env.prun("reconcile"), @r"
+    exit 0
+    --- stdout
+    note silent  accepted: read it
+    ready · 1 units go in · next: prun integrate [run] --dry-run
+    --- stderr
+    run [run] (silent)
+    ");
     assert_eq!(unit_of(&env, &id, "silent")["disposition"], "accepted");
     assert_eq!(env.prun("wait").code, 0, "decided by name, so all is well");
-    assert_snapshot!(env.prun("unreview silent"), @"");
+    assert_snapshot!(env.prun("unreview silent"), @r"
+    exit 0
+    --- stderr
+    run [run] (silent)
+    silent is undecided again
+    ");
     assert_eq!(env.prun("reconcile").code, 5);
     assert_eq!(env.prun_args(&["exclude", "silent", "-m", " "]).code, 2);
-    assert_snapshot!(env.prun_args(&["exclude", "silent", "-m", "wrong idea"]), @"");
-    assert_snapshot!(env.prun("integrate --dry-run"), @"");
+    assert_snapshot!(env.prun_args(&["exclude", "silent", "-m", "wrong idea"]), @r"
+    exit 0
+    --- stderr
+    run [run] (silent)
+    silent is excluded
+    ");
+    assert_snapshot!(env.prun("integrate --dry-run"), @r"
+    exit 5
+    --- stderr
+    run [run] (silent)
+    error: there is nothing to land
+    ");
 }
 
 #[test]
 fn a_reader_s_edits_land_only_when_it_is_accepted() {
     let env = place("", &[unit("reads", "echo edited >> repo/src/one.txt; result") + "mode = \"read\"\n"]);
     run(&env);
-    assert_snapshot!(env.prun("reconcile"), @"");
+    assert_snapshot!(env.prun("reconcile"), @r"
+    exit 0
+    --- stdout
+    note reads  a read unit's edits, not landed unless accepted: src/one.txt
+    nothing to land · 1 have nothing to land
+    --- stderr
+    run [run] (reads)
+    ");
     assert_eq!(env.prun_args(&["accept", "reads", "-m", "a good edit"]).code, 0);
     let tree = tree_shown(&env.prun("integrate --dry-run"));
     assert_eq!(env.prun(&format!("integrate --tree {tree}")).code, 0);
@@ -83,7 +193,13 @@ fn retry_starts_afresh_and_continue_goes_on_with_the_reason() {
     let env = place("", &[unit("again", script) + "retries = 0\n"]);
     let id = run(&env);
     assert_eq!(verdict(&env, &id, "again"), "failed(exit-code)");
-    assert_snapshot!(env.prun("retry again"), @"");
+    assert_snapshot!(env.prun("retry again"), @r"
+    exit 0
+    --- stderr
+    run [run] (again)
+    again is queued again
+    run [run] goes on; `prun attach [run]` shows it
+    ");
     wait_for_end(&env, &id);
     let fresh = env.attempt("again", 2).join("clone");
     assert_eq!(read_if_there(&fresh.join("log.txt")), "2\n", "a fresh clone");
@@ -125,9 +241,14 @@ fn a_session_unit_is_handed_over_and_settles_when_it_is_submitted() {
     let handed = env.prun(&format!("wait {id}"));
     assert_eq!(handed.code, 3, "{handed}");
     let line = handed.stdout.lines().find(|line| line.starts_with("HANDOFF")).map(|line| env.normal(line));
-    assert_snapshot!(line.unwrap_or_default(), @"");
+    assert_snapshot!(line.unwrap_or_default(), @"HANDOFF mail   prun brief [run]/mail");
     wait_for_state(&env, &id, "quick", "settled");
-    assert_snapshot!(env.prun(&format!("wait {id}")), @"");
+    assert_snapshot!(env.prun(&format!("wait {id}")), @r"
+    exit 3
+    --- stdout
+    [run] 1/2 done · 1 handed over · [span] · next [n]
+    HANDOFF mail   prun brief [run]/mail
+    ");
     let brief = env.prun(&format!("brief {id}/mail"));
     assert!(
         brief.stdout.starts_with("Read the mail.\n") && brief.stdout.contains(&format!("prun submit {id}/mail")),
@@ -141,8 +262,17 @@ fn a_session_unit_is_handed_over_and_settles_when_it_is_submitted() {
     let text =
         "# mail result\nConclusion: answered\nFiles: answer.txt\nOpen items: none\nVerification: none\n\nSent.\n";
     std::fs::write(result.trim_end(), text).unwrap();
-    assert_snapshot!(env.prun(&format!("submit {id}/mail")), @"");
-    assert_snapshot!(wait_for_end(&env, &id), @"");
+    assert_snapshot!(env.prun(&format!("submit {id}/mail")), @r"
+    exit 0
+    --- stderr
+    mail is being settled
+    ");
+    assert_snapshot!(wait_for_end(&env, &id), @r"
+    exit 0
+    --- stdout
+    [run] 2/2 done · [span] · next [n]
+    ended, all well   prun integrate [run] --dry-run
+    ");
     assert_eq!(verdict(&env, &id, "mail"), "succeeded");
     assert_eq!(env.prun("diff mail --name-only").stdout, "answer.txt\n");
 }
@@ -189,7 +319,16 @@ fn a_worker_sees_who_it_is_and_cannot_start_a_run() {
     );
     let env = place("", &[unit("deep", &script)]);
     run(&env);
-    assert_snapshot!(env.prun("logs deep"), @"");
+    assert_snapshot!(env.prun("logs deep"), @r"
+    exit 0
+    --- stdout
+    deep 1 1
+    error: this is a worker of prun at depth 1; it may not start a run of its own
+    hint: say in your result what you would have split off
+    2
+    --- stderr
+    run [run] (deep)
+    ");
     assert_eq!(env.run_ids().len(), 1);
 }
 
@@ -201,7 +340,12 @@ fn a_worker_that_writes_into_the_users_repository_is_noticed() {
     env.git("config core.hooksPath /tmp/evil");
     open_gate(&env, "go");
     let ended = wait_for_end(&env, &id);
-    assert_snapshot!(ended, @"");
+    assert_snapshot!(ended, @r"
+    exit 3
+    --- stdout
+    [run] 1/1 done · [span] · next [n]
+    TOUCHED the repository: the setting core.hookspath was added
+    ");
 }
 
 fn run_id(env: &TestEnv) -> String {

@@ -41,15 +41,38 @@ fn run_d_prints_the_id_alone_and_leaves_the_run_to_itself() {
     let began = Instant::now();
     let started = env.prun("run -d");
     let took = began.elapsed();
-    assert_snapshot!(started, @"");
+    assert_snapshot!(started, @r"
+    exit 0
+    --- stdout
+    [run]
+    --- stderr
+    warning: prun.toml:5:6: waits, quick have no `verify`, and the plan has none either
+    ok 2 units (2 write) · base bb40ac6 · command 4 slots
+    ");
     assert!(took < Duration::from_secs(5), "{took:?}");
     let id = started.stdout.trim_end();
     wait_for_state(&env, id, "waits", "running");
     let timed_out = env.prun(&format!("wait {id} --timeout 1"));
-    assert_snapshot!(timed_out, @"");
+    assert_snapshot!(timed_out, @r"
+    exit 124
+    --- stdout
+    [run] 1/2 done · 1 running · [span] · next [n]
+    ");
     open_gate(&env, "go");
-    assert_snapshot!(env.prun(&format!("wait {id}")), @"");
-    assert_snapshot!(env.prun("wait"), @"");
+    assert_snapshot!(env.prun(&format!("wait {id}")), @r"
+    exit 0
+    --- stdout
+    [run] 2/2 done · [span] · next [n]
+    ended, all well   prun integrate [run] --dry-run
+    ");
+    assert_snapshot!(env.prun("wait"), @r"
+    exit 0
+    --- stdout
+    [run] 2/2 done · [span] · next [n]
+    ended, all well   prun integrate [run] --dry-run
+    --- stderr
+    run [run] (waits, quick)
+    ");
     env.assert_all_gone();
 }
 
@@ -59,14 +82,24 @@ fn wait_wakes_at_each_event_that_calls_for_action_once() {
     let env = place("", &[fails, unit("waits", "await go; echo w > w.txt; result")]);
     let id = start(&env);
     let woken = env.prun(&format!("wait {id}"));
-    assert_snapshot!(woken, @"");
+    assert_snapshot!(woken, @r"
+    exit 3
+    --- stdout
+    [run] 0/2 done · 1 failed · 1 running · [span] · next [n]
+    FAIL fails  exit code 3, attempt 1/1   prun logs [run]/fails -n 40
+    ");
     let next = json(&env, &format!("wait {id} --json"))["next"].clone();
     let again = env.prun(&format!("wait {id} --since {next} --timeout 1"));
     assert_eq!(again.code, 124, "{again}");
     assert_eq!(env.prun_args(&["exclude", &format!("{id}/fails"), "-m", "not needed"]).code, 0);
     open_gate(&env, "go");
     let ended = env.prun(&format!("wait {id} --since {next}"));
-    assert_snapshot!(ended, @"");
+    assert_snapshot!(ended, @r"
+    exit 0
+    --- stdout
+    [run] 1/2 done · 1 failed · [span] · next [n]
+    ended, all well   prun integrate [run] --dry-run
+    ");
     env.assert_all_gone();
 }
 
@@ -119,7 +152,10 @@ fn one_interrupt_stops_the_run_and_keeps_what_was_done() {
     signal(&child, Signal::INT);
     let stopped = env.finish(child);
     assert_eq!(stopped.code, 4, "{stopped}");
-    assert_snapshot!(env.normal(&stopped.stdout), @"");
+    assert_snapshot!(env.normal(&stopped.stdout), @r"
+    [run] 0/1 done · 1 failed · stopped · [span] · next [n]
+    STOPPED waits  stopped with the run, attempt 1/2   prun logs [run]/waits -n 40
+    ");
     env.assert_all_gone();
     assert_eq!(env.prun("diff waits --name-only").stdout, "half.txt\n");
 }
@@ -142,13 +178,24 @@ fn a_second_interrupt_ends_workers_that_do_not_listen() {
 fn the_same_plan_is_not_started_twice_by_accident() {
     let env = one_waits();
     let id = start(&env);
-    assert_snapshot!(env.prun("run -d"), @"");
+    assert_snapshot!(env.prun("run -d"), @r"
+    exit 2
+    --- stderr
+    warning: prun.toml:5:6: waits, quick have no `verify`, and the plan has none either
+    error: run [run] of the same plan is under way in this repository
+    hint: `prun attach [run]` shows it; --again starts another
+    ");
     assert_eq!(env.run_ids().len(), 1);
     let other = env.prun("run -d --again");
     assert_eq!(other.code, 0, "{other}");
     assert_eq!(env.run_ids().len(), 2);
     // Two runs could be meant now.
-    assert_snapshot!(env.prun("stop"), @"");
+    assert_snapshot!(env.prun("stop"), @r"
+    exit 2
+    --- stderr
+    error: 2 runs could be meant: [run], [run2]
+    hint: name the run
+    ");
     open_gate(&env, "go");
     assert_eq!(env.prun(&format!("wait {id}")).code, 0);
     assert_eq!(wait_for_end(&env, other.stdout.trim_end()).code, 0);
@@ -162,9 +209,23 @@ fn a_unit_is_stopped_and_the_others_go_on() {
     let env = one_waits();
     let id = start(&env);
     wait_for_state(&env, &id, "waits", "running");
-    assert_snapshot!(env.prun(&format!("stop {id}/waits")), @"");
-    assert_snapshot!(wait_for_end(&env, &id), @"");
-    assert_snapshot!(env.prun(&format!("stop {id}/waits")), @"");
+    assert_snapshot!(env.prun("stop waits"), @r"
+    exit 0
+    --- stderr
+    run [run] (waits, quick)
+    waits is being stopped
+    ");
+    assert_snapshot!(wait_for_end(&env, &id), @r"
+    exit 3
+    --- stdout
+    [run] 1/2 done · 1 failed · [span] · next [n]
+    STOPPED waits  stopped by the user, attempt 1/2   prun logs [run]/waits -n 40
+    ");
+    assert_snapshot!(env.prun(&format!("stop {id}/waits")), @r"
+    exit 2
+    --- stderr
+    error: waits is settled already: stopped(user)
+    ");
     assert_eq!(unit_of(&env, &id, "quick")["outcome"], "succeeded");
 }
 
@@ -174,8 +235,18 @@ fn a_stopped_run_goes_on_where_it_was() {
     let env = place("jobs = 1", &[unit("first", script), unit("second", "echo s > s.txt; result")]);
     let id = start(&env);
     env.wait_until("the worker has begun", || env.attempt("first", 1).join("clone/attempts.txt").exists());
-    assert_snapshot!(env.prun(&format!("stop {id}")), @"");
-    assert_snapshot!(wait_for_end(&env, &id), @"");
+    assert_snapshot!(env.prun(&format!("stop {id}")), @r"
+    exit 0
+    --- stderr
+    stopping 2 units
+    ");
+    assert_snapshot!(wait_for_end(&env, &id), @r"
+    exit 4
+    --- stdout
+    [run] 0/2 done · 2 failed · stopped · [span] · next [n]
+    STOPPED first  stopped with the run, attempt 1/2   prun logs [run]/first -n 40
+    STOPPED second  stopped while it waited, attempt 0/2   prun logs [run]/second -n 40
+    ");
     assert_eq!(json(&env, "status --json")["state"], "cancelled");
     assert_eq!(env.prun("reconcile").code, 5);
     open_gate(&env, "go");
@@ -185,7 +256,12 @@ fn a_stopped_run_goes_on_where_it_was() {
     let clone = env.at("home").join(env.prun("path first").stdout.trim_end());
     assert_eq!(read_if_there(&clone.join("attempts.txt")), "1\n2\n", "in the same workspace");
     assert_eq!(unit_of(&env, &id, "second")["attempt"], 1);
-    assert_snapshot!(env.prun(&format!("resume {id}")), @"");
+    assert_snapshot!(env.prun(&format!("resume {id}")), @r"
+    exit 2
+    --- stderr
+    error: run [run] has ended; nothing is left to resume
+    hint: `prun retry [run]/UNIT` tries a unit again
+    ");
 }
 
 #[test]
@@ -193,13 +269,51 @@ fn a_run_that_is_under_way_is_not_resumed_nor_landed() {
     let env = one_waits();
     let id = start(&env);
     wait_for_state(&env, &id, "waits", "running");
-    assert_snapshot!(env.prun("resume"), @"");
+    wait_for_state(&env, &id, "quick", "settled");
+    assert_snapshot!(env.prun("resume"), @r"
+    exit 2
+    --- stderr
+    run [run] (waits, quick)
+    error: run [run] is under way
+    hint: `prun attach [run]` shows it
+    ");
     let before = env.tree("repo");
-    assert_snapshot!(env.prun("integrate"), @"");
-    assert_snapshot!(env.prun("reconcile"), @"");
-    assert_snapshot!(env.prun("undo"), @"");
-    assert_snapshot!(env.prun("retry waits"), @"");
-    assert_snapshot!(env.prun_args(&["accept", "waits", "-m", "early"]), @"");
+    assert_snapshot!(env.prun("integrate"), @r"
+    exit 5
+    --- stderr
+    run [run] (waits, quick)
+    error: run [run] is under way; nothing was changed
+    hint: wait for its end: `prun wait [run]`
+    ");
+    assert_snapshot!(env.prun("reconcile"), @r"
+    exit 5
+    --- stdout
+    BLOCKS waits  it is running   wait for it, or stop it: prun stop waits
+    not ready · 1 block · 1 units go in
+    --- stderr
+    run [run] (waits, quick)
+    ");
+    assert_snapshot!(env.prun("undo"), @r"
+    exit 5
+    --- stderr
+    run [run] (waits, quick)
+    error: run [run] is under way; nothing was changed
+    hint: wait for its end: `prun wait [run]`
+    ");
+    assert_snapshot!(env.prun("retry waits"), @r"
+    exit 2
+    --- stderr
+    run [run] (waits, quick)
+    error: waits is running: already under way
+    hint: `prun stop waits` ends it first
+    ");
+    assert_snapshot!(env.prun_args(&["accept", "waits", "-m", "early"]), @r"
+    exit 2
+    --- stderr
+    run [run] (waits, quick)
+    error: waits is running, not settled
+    hint: wait for it, or stop it
+    ");
     assert_eq!(before.changes(&env.tree("repo")), [""; 0]);
     open_gate(&env, "go");
     assert_eq!(wait_for_end(&env, &id).code, 0);

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
 mod attempts;
+mod bad_input;
 mod chaos;
 mod codex_client;
 mod codex_run;
 mod detached;
 mod dispatch;
 mod examples;
+mod input;
 mod scale;
 mod support;
 mod tidy;

@@ -70,11 +70,12 @@ pub(crate) fn wait_for_state(env: &TestEnv, run: &str, id: &str, state: &str) {
     env.wait_until(&format!("{id} is {state}"), || unit_of(env, run, id)["state"] == state);
 }
 
-/// Waits until the run has ended and its supervisor has left.
+/// Waits until the run has ended and its supervisor has left; what `wait` says then.
 pub(crate) fn wait_for_end(env: &TestEnv, run: &str) -> Printed {
-    let printed = env.prun(&format!("wait {run} --timeout 60"));
+    let line = format!("status {run} --json");
+    env.wait_until("the run has ended", || json(env, &line)["state"] != "running");
     env.assert_all_gone();
-    printed
+    env.prun(&format!("wait {run}"))
 }
 
 /// The tree that `integrate --dry-run` shows.
