@@ -168,22 +168,27 @@ impl Context {
         Ok((run, id))
     }
 
-    /// What `text` names: a run, else a unit of the newest run, else `RUN/UNIT`; without a text the newest run.
+    /// What `text` names: a unit as RUN/UNIT, a run by its whole name, a unit of the newest run, or a run by the
+    /// beginning of its name, in this order. Without a text the newest run.
     ///
     /// # Errors
-    /// There is neither, or several could be meant.
+    /// It names none of them, or several could be meant.
     pub(crate) fn find_either(&self, text: Option<&str>, intent: Intent) -> CliResult<(OpenRun, Option<UnitId>)> {
         let Some(text) = text else { return Ok((self.find_run(None, intent)?, None)) };
-        if text.contains('/') {
+        let cards = runs::list(&self.home);
+        let is_run = cards.iter().any(|card| [card.run.as_str(), card.run.short()].contains(&text));
+        if text.contains('/') || (!is_run && self.newest_has(&cards, text)) {
             return self.find_unit(text, intent).map(|(run, unit)| (run, Some(unit)));
         }
-        let no_run = match self.find_run(Some(text), intent) {
-            Ok(run) => return Ok((run, None)),
-            Err(error) => error,
-        };
-        let run = self.find_run(None, intent)?;
-        let unit = run.state.units.iter().map(|unit| &unit.setup.id).find(|id| id.as_str() == text).cloned();
-        unit.map_or(Err(no_run), |unit| Ok((run, Some(unit))))
+        Ok((self.find_run(Some(text), intent)?, None))
+    }
+
+    /// Whether the newest run of this repository has a unit of that name.
+    fn newest_has(&self, cards: &[RunCard], unit: &str) -> bool {
+        let here = self.repository();
+        let newest = cards.iter().rev().find(|card| here.is_none() || card.repo == here);
+        let run = newest.and_then(|card| self.open(card.clone()).ok());
+        run.is_some_and(|run| run.state.units.iter().any(|known| known.setup.id.as_str() == unit))
     }
 
     /// Has a command carried out by the run's supervisor, or by ourselves where there is none.

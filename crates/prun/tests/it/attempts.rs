@@ -3,7 +3,9 @@
 use insta::assert_snapshot;
 use prun_testkit::env::{TestEnv, built_program, read_if_there};
 
-use crate::support::{open_gate, place, run, start, tree_shown, unit, unit_of, wait_for_end, wait_for_state};
+use crate::support::{
+    PRUN, open_gate, place, plan, run, start, tree_shown, unit, unit_of, wait_for_end, wait_for_state,
+};
 
 #[test]
 fn a_unit_that_fails_at_first_succeeds_at_the_second_attempt() {
@@ -165,6 +167,7 @@ fn without_a_result_the_output_is_saved_and_lands_only_when_it_is_named() {
     --- stderr
     run [run] (silent)
     error: there is nothing to land
+    hint: the units changed nothing that is not there already
     ");
 }
 
@@ -346,6 +349,19 @@ fn a_worker_that_writes_into_the_users_repository_is_noticed() {
     [run] 1/1 done · [span] · next [n]
     TOUCHED the repository: the setting core.hookspath was added
     ");
+}
+
+#[test]
+fn a_units_name_is_never_taken_for_the_beginning_of_a_runs() {
+    let env = TestEnv::new(PRUN);
+    env.write("prun.toml", plan("", &[unit("first", "echo f > f.txt; result")]));
+    let id = run(&env);
+    let name = &id[..1];
+    env.write("prun.toml", plan("", &[unit(name, "echo second > second.txt; result")]));
+    run(&env);
+    assert_eq!(env.prun(&format!("diff {name} --name-only")).stdout, "second.txt\n");
+    assert_eq!(env.prun(&format!("diff {id} --name-only")).stdout, "unit first\nf.txt\n");
+    assert_eq!(env.prun(&format!("stop {name}")).code, 2, "two runs could be meant");
 }
 
 fn run_id(env: &TestEnv) -> String {

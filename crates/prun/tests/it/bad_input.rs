@@ -447,14 +447,12 @@ fn names_that_lead_nowhere_are_told() {
     $ prun stop bad
     exit 2
     --- stderr
-    run [run] (good)
     error: no run is named "bad"
     hint: `prun runs` lists them
 
     $ prun diff bad
     exit 2
     --- stderr
-    run [run] (good)
     error: no run is named "bad"
     hint: `prun runs` lists them
 
