@@ -282,6 +282,7 @@ fn off_a_terminal_only_the_tree_that_was_shown_lands() {
     --- stderr
     run [run] (Three units)
     error: what would land is tree 2d56ff139c90985464674acde9e902a4c66fd116, not the tree 0123456789ab that was shown
+    hint: the working tree or the units changed since: make a new dry run
     ");
     assert_eq!(before.changes(&env.tree("repo")), [""; 0]);
     // The tree is that of the moment: an edit in between makes it another.
@@ -303,6 +304,7 @@ fn what_landed_once_does_not_land_twice() {
     --- stderr
     run [run] (Three units)
     error: there is nothing to land
+    hint: the units changed nothing that is not there already
     ");
     assert_snapshot!(env.prun("reconcile"), @r"
     exit 0
@@ -416,7 +418,8 @@ fn units_that_change_the_same_lines_are_a_conflict_until_one_is_excluded() {
     --- stderr
     run [run] (alpha, beta)
     error: conflicts or overlaps stand in the way; nothing was changed
-    hint: exclude a unit, or retry one with the other's change in its prompt
+    hint: by hand: prun integrate [run] --resolve
+    hint: or exclude a unit, or retry one with the other's change in its prompt
     hint: an overlap that was combined is taken by --accept-overlap PATH
     ");
     assert_eq!(before.changes(&env.tree("repo")), [""; 0]);
