@@ -14,8 +14,14 @@ pub struct Home {
 
 /// No place for a home could be told from the environment.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot tell where prun's home is: none of PRUN_HOME, XDG_STATE_HOME and HOME is an absolute path")]
-pub struct NoHome;
+pub enum NoHome {
+    /// No variable tells.
+    #[error("cannot tell where prun's home is: none of PRUN_HOME, XDG_STATE_HOME and HOME is an absolute path")]
+    Untold,
+    /// What was said would mean another place in each directory.
+    #[error("cannot use the home {}: PRUN_HOME is no absolute path", .0.display())]
+    Relative(PathBuf),
+}
 
 impl Home {
     /// A home at `root`.
@@ -28,16 +34,18 @@ impl Home {
     /// `$HOME/.local/state/prun`. Relative values of the last two are ignored, as the XDG rules say.
     ///
     /// # Errors
-    /// No variable names an absolute path.
+    /// No variable names an absolute path, or `$PRUN_HOME` another one.
     pub fn from_env(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, NoHome> {
         let absolute = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        if let Some(root) = absolute("PRUN_HOME") {
-            return Ok(Self { root });
+        match var("PRUN_HOME").filter(|root| !root.is_empty()).map(PathBuf::from) {
+            Some(root) if root.is_absolute() => return Ok(Self { root }),
+            Some(root) => return Err(NoHome::Relative(root)),
+            None => {}
         }
         if let Some(state) = absolute("XDG_STATE_HOME") {
             return Ok(Self { root: state.join("prun") });
         }
-        absolute("HOME").map(|home| Self { root: home.join(".local/state/prun") }).ok_or(NoHome)
+        absolute("HOME").map(|home| Self { root: home.join(".local/state/prun") }).ok_or(NoHome::Untold)
     }
 
     /// The directory itself.
@@ -255,6 +263,8 @@ mod tests {
         assert_eq!(home(&[("PRUN_HOME", "/p"), ("HOME", "/h")]), Some("/p".into()));
         assert_eq!(home(&[("XDG_STATE_HOME", "/x"), ("HOME", "/h")]), Some("/x/prun".into()));
         assert_eq!(home(&[("XDG_STATE_HOME", "rel"), ("HOME", "/h")]), Some("/h/.local/state/prun".into()));
+        assert_eq!(home(&[("PRUN_HOME", ""), ("HOME", "/h")]), Some("/h/.local/state/prun".into()));
+        assert_eq!(home(&[("PRUN_HOME", "rel"), ("HOME", "/h")]), None);
         assert_eq!(home(&[]), None);
     }
 }

@@ -48,7 +48,8 @@ pub(crate) fn start(home: &Home, run: &RunId, resume: bool) -> CliResult<()> {
     }
     let said = std::fs::read(&log_path).unwrap_or_default();
     let said = String::from_utf8_lossy(said.get(usize::try_from(said_before).unwrap_or(0)..).unwrap_or_default());
-    let message = format!("the supervisor of run {} did not start: {}", run.short(), said.trim());
+    let said = said.trim().trim_start_matches("error: ");
+    let message = format!("the supervisor of run {} did not start: {said}", run.short());
     Err(CliError::new(ExitCode::Unexpected, message))
 }
 

@@ -290,6 +290,13 @@ fn the_home_must_be_a_place_to_write_in() {
     env.set("PRUN_HOME", env.repo().join("README.md"));
     let file = refused(&env, &["run"]);
     assert!(file.stderr.contains("README.md"), "{file}");
+    env.set("PRUN_HOME", "relative/home");
+    assert_snapshot!(refused(&env, &["run"]), @r"
+    exit 2
+    --- stderr
+    error: cannot use the home relative/home: PRUN_HOME is no absolute path
+    hint: set PRUN_HOME to a directory of your own on a local disk
+    ");
     env.set("PRUN_HOME", "");
     env.set("XDG_STATE_HOME", "relative");
     env.set("HOME", "");
@@ -345,6 +352,21 @@ fn in_mount(env: &TestEnv, mount: &str, line: &str) -> Option<String> {
     let text = env.normal(&String::from_utf8_lossy(&output.stdout));
     assert!(text.trim_end().ends_with("exit 2"), "{text}");
     Some(text)
+}
+
+#[test]
+fn a_run_whose_supervisor_cannot_start_leaves_nothing_behind() {
+    let env = place("", &[good()]);
+    // Anybody could put another socket there.
+    std::fs::create_dir(env.at("run/prun")).unwrap();
+    std::fs::set_permissions(env.at("run/prun"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let printed = env.prun("run");
+    assert_eq!(printed.code, 1, "{printed}");
+    let place = env.at("run/prun");
+    let told = format!("did not start: cannot use {}: it is not a private directory of yours", place.display());
+    assert!(printed.stderr.contains(&told), "{printed}");
+    assert_eq!(env.run_ids(), [""; 0]);
+    assert_eq!(std::fs::read_dir(env.home().join("runs")).unwrap().count(), 0);
 }
 
 #[test]
