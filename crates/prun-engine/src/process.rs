@@ -214,16 +214,20 @@ fn newest() -> Option<u32> {
     text.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// A process whose main thread has ended shows its environment only at its other threads.
 fn carries(stat: &ProcessStat, entry: &[u8]) -> bool {
-    let holds = |file: String| {
-        std::fs::read(file).is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|found| found == entry))
-    };
-    let task = |task| holds(format!("/proc/{}/task/{task}/environ", stat.pid));
+    environ(stat).is_some_and(|environ| environ.split(|byte| *byte == 0).any(|found| found == entry))
+}
+
+/// The environment of a process. One whose main thread has ended shows it only at its other threads.
+fn environ(stat: &ProcessStat) -> Option<Vec<u8>> {
+    let pid = stat.pid;
     match stat.state {
-        b'Z' if stat.is_dead() => false,
-        b'Z' => numbered_entries(&format!("/proc/{}/task", stat.pid)).any(task),
-        _ => holds(format!("/proc/{}/environ", stat.pid)),
+        _ if stat.is_dead() => None,
+        b'Z' => numbered_entries(&format!("/proc/{pid}/task")).find_map(|task| {
+            let environ = std::fs::read(format!("/proc/{pid}/task/{task}/environ")).ok()?;
+            Some(environ).filter(|environ| !environ.is_empty())
+        }),
+        _ => std::fs::read(format!("/proc/{pid}/environ")).ok(),
     }
 }
 
@@ -246,7 +250,7 @@ pub fn with_open_file(path: &Path) -> Vec<ProcessIdentity> {
 #[must_use]
 pub fn environment_values(name: &[u8]) -> Vec<(ProcessStat, Vec<u8>)> {
     let value = |stat: &ProcessStat| {
-        let environ = std::fs::read(format!("/proc/{}/environ", stat.pid)).ok()?;
+        let environ = environ(stat)?;
         let mut entries = environ.split(|byte| *byte == 0);
         entries.find_map(|entry| Some(entry.strip_prefix(name)?.strip_prefix(b"=")?.to_vec()))
     };

@@ -144,9 +144,12 @@ impl Containment {
 pub fn reap_by_token(identity: &Identity) -> SweepFacts {
     let group = identity.cgroup.as_deref().and_then(|path| recorded_group(path, identity));
     let has_token = identity.containment.iter().any(|name| name == "token");
+    // A dispatcher records a worker once it has seen it in the group; one that died before shows there itself.
+    let mut was_entered = identity.worker.is_some();
     let mut hunt = Hunt::new(SWEEP_BOUND);
     loop {
         if let Some(group) = group.as_ref().filter(|group| group.is_populated()) {
+            was_entered = true;
             hunt.note(group.processes());
             group.kill();
         }
@@ -164,7 +167,7 @@ pub fn reap_by_token(identity: &Identity) -> SweepFacts {
     survivors.sort_unstable();
     survivors.dedup();
     let is_gone = group.as_ref().is_some_and(|group| !group.exists());
-    let proven = is_gone && identity.worker.is_some() && survivors.is_empty();
+    let proven = is_gone && was_entered && survivors.is_empty();
     let rungs = [("cgroup", group.is_some()), ("token", has_token)];
     let containment = rungs.into_iter().filter(|(_, is_used)| *is_used).map(|(name, _)| name.to_owned()).collect();
     SweepFacts { containment, leftovers: hunt.count(), proven, survivors }
@@ -189,6 +192,13 @@ pub fn reap_marked(token: &str) -> SweepFacts {
     }
     let containment = vec!["token".to_owned()];
     SweepFacts { containment, leftovers: hunt.count(), proven: false, survivors: hunt.living() }
+}
+
+/// Removes the group of an attempt whose dispatcher is gone, where nothing lives in it.
+pub fn remove_group(identity: &Identity) {
+    if let Some(group) = identity.cgroup.as_deref().and_then(|path| recorded_group(path, identity)) {
+        group.remove();
+    }
 }
 
 /// The group of a dead dispatcher's attempt, where it says that it was in force.

@@ -13,7 +13,7 @@ use self::candidate::Candidate;
 use super::arguments::{Argument, Arguments, UsageError, unknown};
 use super::of_runs::OfRuns;
 use super::record;
-use crate::contain::reap_by_token;
+use crate::contain::{reap_by_token, remove_group};
 use crate::state_dir::{Identity, NAME_PREFIX};
 
 /// How it is used.
@@ -197,7 +197,14 @@ pub fn reap_orphans(base: &Path, state_dirs: &[PathBuf], dry_run: bool, say: &mu
     let look = Candidate::look_around();
     for dir in state_dirs {
         let name = record::name(dir);
-        let line = match decide(look.observe(dir)) {
+        let seen = look.observe(dir);
+        if let Recorded::Identity(identity) = &seen.recorded
+            && !(dry_run || seen.dispatcher_alive)
+        {
+            // Its worker may have ended without it.
+            remove_group(identity);
+        }
+        let line = match decide(seen) {
             Verdict::Leave(reason) => ReapLine::Left(name, reason),
             Verdict::End { pid, .. } if dry_run => ReapLine::WouldReap(name, pid),
             Verdict::End { pid, identity } => ended(name, pid, &reap_by_token(&identity)),

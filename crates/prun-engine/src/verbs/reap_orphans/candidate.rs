@@ -8,7 +8,7 @@ use super::super::record::{self, Dispatcher};
 use super::{Observed, Recorded, Worker};
 use crate::contain::TOKEN_VARIABLE;
 use crate::files::read_regular;
-use crate::process::{boot_id, environment_values, is_alive, stat};
+use crate::process::{boot_id, environment_values, is_alive, stat, with_environment_entry};
 use crate::state_dir::{IDENTITY_VERSION, Identity, StateDir, read_identity};
 
 /// No record of a dispatch is larger.
@@ -44,7 +44,11 @@ impl Candidate {
             _ => matches!(record::dispatcher(dir).1, Dispatcher::Alive(_)),
         };
         let (worker, other) = match &recorded {
-            Recorded::Identity(identity) => (worker(identity), self.other(identity)),
+            Recorded::Identity(identity) => {
+                let other = self.other(identity);
+                let missed = || if dispatcher_alive { None } else { brief(dir, identity) };
+                (worker(identity), other.or_else(missed))
+            }
             _ => (Worker::NotRecorded, None),
         };
         Observed { recorded, dispatcher_alive, worker, other }
@@ -115,6 +119,15 @@ fn worker(identity: &Identity) -> Worker {
         Some(now) if worker.boot_id == boot_id() && now.start_ticks != worker.start_ticks => Worker::Replaced,
         _ => Worker::Gone,
     }
+}
+
+/// A process that was too brief to be seen in one look at all of them, of a dispatch that nobody settled.
+fn brief(dir: &Path, identity: &Identity) -> Option<u32> {
+    if StateDir::at(dir).facts().symlink_metadata().is_ok() {
+        return None;
+    }
+    let entry = format!("{TOKEN_VARIABLE}={}", identity.token);
+    with_environment_entry(entry.as_bytes()).iter().map(|stat| stat.pid).min()
 }
 
 /// A process in a control group or below it.
