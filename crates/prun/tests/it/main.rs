@@ -7,6 +7,7 @@ mod bad_input;
 mod chaos;
 mod codex_client;
 mod codex_run;
+mod contract;
 mod detached;
 mod dispatch;
 mod examples;
