@@ -4,6 +4,7 @@
 
 mod attempts;
 mod bad_input;
+mod bench_verbs;
 mod chaos;
 mod codex_client;
 mod codex_run;

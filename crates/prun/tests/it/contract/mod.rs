@@ -83,3 +83,36 @@ fn no_two_cases_of_a_verb_have_one_name() {
         }
     }
 }
+
+#[test]
+fn a_script_finds_the_binary_or_says_how_to_help_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("gather.sh");
+    std::fs::copy(scripts().join("gather.sh"), &script).unwrap();
+    let run = |shell: &str, vars: &[(&str, &str)]| {
+        let mut command = std::process::Command::new("/bin/sh");
+        command.args(["-c", shell]).current_dir(dir.path()).env_remove("PRUN_BIN").env("PATH", "/usr/bin:/bin");
+        let output = command.envs(vars.iter().copied()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run("sh gather.sh", &[]);
+    assert!(code == Some(127) && said.contains("gather: cannot find prun") && said.contains("PRUN_BIN"), "{said}");
+    let (code, said) = run("./gather.sh x", &[("PRUN_BIN", "/no/such/prun")]);
+    assert!(code == Some(127) && said.contains("PRUN_BIN names no program: /no/such/prun"), "{said}");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_prun"), dir.path().join("prun")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", dir.path().display());
+    let (_, beside) = run("sh gather.sh", &[]);
+    for (shell, vars) in [("cd / && \"$OLDPWD/gather.sh\"", &[][..]), ("./gather.sh", &[("PATH", path.as_str())])] {
+        let (code, said) = run(shell, vars);
+        assert_eq!((code, said.as_str()), (Some(2), beside.as_str()));
+    }
+    assert!(beside.contains("usage: prun gather"), "{beside}");
+}
+
+#[test]
+fn the_five_scripts_are_one() {
+    let texts: Vec<String> = ["dispatch-task", "gather", "monitor", "report-state", "reap-orphans"]
+        .map(|verb| std::fs::read_to_string(scripts().join(format!("{verb}.sh"))).unwrap())
+        .into();
+    assert!(texts.iter().all(|text| *text == texts[0]));
+}
