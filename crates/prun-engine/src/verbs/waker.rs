@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prun_core::event::ProcessIdentity;
 use rustix::event::epoll;
@@ -28,6 +28,9 @@ const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::ONLYDIR);
+
+/// After events that concern nobody.
+const QUIET: Duration = Duration::from_millis(3);
 
 /// The mark of the inotify instance among the events.
 const INOTIFY: u64 = u64::MAX;
@@ -110,13 +113,25 @@ impl Waker {
 
     /// Waits for any of it, at most for `timeout`.
     pub(super) fn wait(&mut self, timeout: Duration) -> Woken {
-        // A timeout is rounded up: to be woken a moment early would mean to be woken twice.
-        let timeout = Timespec::try_from(timeout.saturating_add(Duration::from_micros(500))).ok();
+        let began = Instant::now();
+        loop {
+            let woken = self.wait_once(timeout.saturating_sub(began.elapsed()));
+            if woken != Woken::default() || began.elapsed() >= timeout {
+                return woken;
+            }
+            // Other names changed, as they may do all the time: what comes next is taken in one piece.
+            pause(QUIET.min(timeout.saturating_sub(began.elapsed())));
+        }
+    }
+
+    fn wait_once(&mut self, timeout: Duration) -> Woken {
         let mut woken = Woken::default();
         let Some(epoll) = &self.epoll else {
-            let _ = rustix::event::poll(&mut [], timeout.as_ref());
+            pause(timeout);
             return woken;
         };
+        // Rounded up: to be woken a moment early would mean to be woken twice.
+        let timeout = Timespec::try_from(timeout.saturating_add(Duration::from_micros(500))).ok();
         let mut events = Vec::with_capacity(64);
         // An interrupted wait is a short one.
         if epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()).is_err() {
@@ -179,6 +194,11 @@ impl Waker {
             self.dirs.retain(|_, known| *known != watch);
         }
     }
+}
+
+/// Lets time pass; a signal ends it early.
+fn pause(time: Duration) {
+    let _ = rustix::event::poll(&mut [], Timespec::try_from(time).ok().as_ref());
 }
 
 /// One descriptor a process is needed. Where it cannot be raised the poll does the rest.
