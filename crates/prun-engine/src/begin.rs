@@ -146,7 +146,7 @@ fn dirty_paths(survey: &Survey) -> usize {
 }
 
 /// `YYMMDD-HHMMSS-<4 base32>` in UTC.
-fn new_id(now: Timestamp) -> Result<RunId, BeginError> {
+pub(crate) fn new_id(now: Timestamp) -> Result<RunId, BeginError> {
     // Crockford's base 32: no letter that reads like a digit.
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     let mut random = [0_u8; 4];

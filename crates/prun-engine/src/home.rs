@@ -79,6 +79,12 @@ impl Home {
         self.root.join("cache/mirrors").join(format!("{}.git", &hash[..16]))
     }
 
+    /// What is remembered of the clone that `prun clone` made at `dir` (absolute, links resolved).
+    #[must_use]
+    pub fn clone_record(&self, dir: &Path) -> PathBuf {
+        self.root.join("clones").join(&sha256_hex(dir.as_os_str().as_encoded_bytes())[..16])
+    }
+
     /// Lock files for the slots of executor accounts.
     #[must_use]
     pub fn slots(&self) -> PathBuf {

@@ -5,6 +5,7 @@
 
 pub mod begin;
 pub mod brief;
+pub mod clones;
 pub mod contain;
 pub mod control;
 pub mod dispatcher;
@@ -13,12 +14,15 @@ pub mod executor;
 pub mod files;
 pub mod git;
 pub mod home;
+pub mod import;
 pub mod integrate;
 pub mod landing;
 pub mod ledger;
 pub mod process;
 pub mod recover;
 pub mod reharvest;
+pub mod remove;
+pub mod retention;
 pub mod runs;
 pub mod settings;
 pub mod spec;

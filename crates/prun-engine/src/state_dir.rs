@@ -21,6 +21,9 @@ use crate::home::sha256_hex;
 /// How the name of every state dir begins.
 pub const NAME_PREFIX: &str = "prun-task-";
 
+/// The entry that names the worker's working directory.
+pub const CWD_ENTRY: &str = "cwd";
+
 /// The version of the `identity.json` format.
 pub const IDENTITY_VERSION: u32 = 1;
 
@@ -163,6 +166,29 @@ impl StateDir {
     }
 }
 
+/// One of the contract's entries without its final newline.
+///
+/// # Errors
+/// It is no regular file, or cannot be read.
+pub fn read_entry(state_dir: &Path, name: &str) -> Result<Vec<u8>, FileError> {
+    let path = state_dir.join(name);
+    let mut bytes = read_regular(&path, ENTRY_LIMIT).map_err(FileError::at("read", &path))?;
+    if bytes.ends_with(b"\n") {
+        bytes.pop();
+    }
+    Ok(bytes)
+}
+
+/// The unit that the name of a state dir names.
+#[must_use]
+pub fn unit_of(state_dir: &Path) -> Option<UnitId> {
+    let name = state_dir.file_name()?.to_str()?.strip_prefix(NAME_PREFIX)?;
+    // A unit id may hold dashes itself; what stands around it does not.
+    let (_, rest) = name.split_once('-')?;
+    let mut parts = rest.rsplitn(3, '-').skip(2);
+    parts.next()?.parse().ok()
+}
+
 /// Reads who works on an attempt.
 ///
 /// # Errors
@@ -242,6 +268,14 @@ mod tests {
             name(Path::new("/here"), &unit(), 77, "0123456789abcdef"),
             format!("prun-task-{hash}-u1-77-0123456789abcdef")
         );
+    }
+
+    #[test]
+    fn the_unit_is_read_from_the_name() {
+        let named = |name: &str| unit_of(Path::new(name)).map(|unit| unit.to_string());
+        assert_eq!(named("/tmp/prun-task-0a1b2c3d-u1-77-0123456789abcdef").as_deref(), Some("u1"));
+        assert_eq!(named("/tmp/prun-task-0a1b2c3d-a-b-c-77-0123456789abcdef").as_deref(), Some("a-b-c"));
+        assert_eq!(named("/tmp/other"), None);
     }
 
     #[test]

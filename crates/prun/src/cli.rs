@@ -45,6 +45,9 @@ enum Command {
     Reconcile(commands::reconcile::Args),
     Integrate(commands::integrate::Args),
     Undo(commands::undo::Args),
+    Clean(commands::clean::Args),
+    Clone(commands::clone::Args),
+    Import(commands::import::Args),
     #[command(name = "__supervise", hide = true)]
     Supervise(commands::supervise::Args),
     // The verbs of the old scripts are handled before this parser; they stand here for the help alone.
@@ -116,6 +119,9 @@ fn run(context: &Context, command: Command) -> CliResult {
         Command::Reconcile(args) => commands::reconcile::run(context, &args),
         Command::Integrate(args) => commands::integrate::run(context, &args),
         Command::Undo(args) => commands::undo::run(context, &args),
+        Command::Clean(args) => commands::clean::run(context, &args),
+        Command::Clone(args) => commands::clone::run(context, &args),
+        Command::Import(args) => commands::import::run(context, &args),
         Command::Supervise(args) => commands::supervise::run(context, &args),
         Command::DispatchTask | Command::Gather | Command::Monitor | Command::ReportState | Command::ReapOrphans => {
             Ok(ExitCode::Usage)

@@ -131,3 +131,12 @@ pub(crate) fn fit(line: &str, width: usize) -> String {
     let cut: String = line.chars().take(width.saturating_sub(1)).collect();
     cut + "…"
 }
+
+/// Bytes for people: `512 B`, `3.4 MB`.
+pub(crate) fn bytes(count: u64) -> String {
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match units.into_iter().find(|(size, _)| count >= *size) {
+        Some((size, unit)) => format!("{}.{} {unit}", count / size, count % size * 10 / size),
+        None => format!("{count} B"),
+    }
+}

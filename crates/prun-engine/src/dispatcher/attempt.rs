@@ -168,10 +168,13 @@ fn make_entries(
         state.write_entry("result-path", spec.result_file.as_os_str().as_encoded_bytes())?;
     }
     state.write_entry("dispatch-pid", std::process::id().to_string().as_bytes())?;
-    match &spec.cwd {
-        Some(cwd) => Ok(cwd.clone()),
-        None => create_private_dir(&state.work()).map(|()| state.work()),
-    }
+    let cwd = match &spec.cwd {
+        Some(cwd) => cwd.clone(),
+        None => create_private_dir(&state.work()).map(|()| state.work())?,
+    };
+    // For `prun import`.
+    state.write_entry(crate::state_dir::CWD_ENTRY, cwd.as_os_str().as_encoded_bytes())?;
+    Ok(cwd)
 }
 
 /// A pipe will do; a directory can be opened and not be read.

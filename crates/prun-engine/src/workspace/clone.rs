@@ -100,13 +100,14 @@ fn check_out(plan: &ClonePlan<'_>, git_dir: &Path) -> Result<(), WorkspaceError>
 }
 
 /// The list of refs that a clone was made with, beside its trusted index.
-pub(super) fn trusted_refs(trusted_index: &Path) -> PathBuf {
+#[must_use]
+pub fn trusted_refs(trusted_index: &Path) -> PathBuf {
     trusted_index.with_extension("refs")
 }
 
 /// Copies an index with its time: a file that changed in the same tick as the index was written is told by
 /// that time.
-pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), FileError> {
+pub(crate) fn copy_index(from: &Path, to: &Path) -> Result<(), FileError> {
     fs::copy(from, to).map_err(FileError::at("copy", from))?;
     let time = fs::metadata(from).and_then(|meta| meta.modified()).map_err(FileError::at("read", from))?;
     let set = |file: fs::File| file.set_times(FileTimes::new().set_modified(time));

@@ -3,6 +3,8 @@
 pub(crate) mod attach;
 pub(crate) mod brief;
 pub(crate) mod check;
+pub(crate) mod clean;
+pub(crate) mod clone;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod dispatch_task;
@@ -10,6 +12,7 @@ pub(crate) mod executors;
 pub(crate) mod explain;
 pub(crate) mod gather;
 pub(crate) mod harvest;
+pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod integrate;
 pub(crate) mod logs;

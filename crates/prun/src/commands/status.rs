@@ -1,11 +1,18 @@
 //! `prun status`: where every unit is.
 
+use std::time::{Duration, Instant};
+
 use prun_core::digest::{digest, header};
+use prun_engine::remove::disk_use;
 
 use crate::context::{Context, Intent};
 use crate::error::CliResult;
 use crate::exit_code::ExitCode;
-use crate::print::{event_line, unit_line};
+use crate::print::{bytes, event_line, unit_line};
+use crate::ui::Tone;
+
+/// How long `status` looks for what a run takes on the disk.
+const DISK_TIME: Duration = Duration::from_millis(100);
 
 /// Show where every unit of a run is
 #[derive(Debug, clap::Args)]
@@ -37,6 +44,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
             ui.line(ui.paint(&line, tone))?;
         }
     }
+    // A large run takes long to walk, and status is asked often.
+    let (used, is_all) = disk_use(run.dir.root(), Some(Instant::now() + DISK_TIME));
+    ui.line(ui.paint(&format!("disk    {}{}", if is_all { "" } else { "at least " }, bytes(used)), Tone::Dim))?;
     let text = digest(&view, run.card.run.short());
     if let Some(last) = text.lines().last().filter(|line| line.starts_with("LOST") || line.starts_with("ended")) {
         ui.line(last)?;

@@ -17,3 +17,4 @@ mod scale;
 mod support;
 mod tidy;
 mod walk;
+mod workspaces;
