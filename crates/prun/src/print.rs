@@ -132,6 +132,12 @@ pub(crate) fn fit(line: &str, width: usize) -> String {
     cut + "…"
 }
 
+/// A moment as mails write it, in UTC.
+pub(crate) fn mail_date(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    time.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
+}
+
 /// Bytes for people: `512 B`, `3.4 MB`.
 pub(crate) fn bytes(count: u64) -> String {
     let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];

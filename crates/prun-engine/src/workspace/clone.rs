@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_is_at_the_base_and_knows_nothing_of_the_source() {
+    fn c17_a_clone_is_at_the_base_and_knows_nothing_of_the_source() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             fixture.run(&["remote", "add", "origin", "https://example.org/x"]);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_place_is_never_reused() {
+    fn c21_an_existing_place_is_never_reused() {
         let fixture = Fixture::new(&gits()[0]);
         let unit = fixture.prepare("run");
         let mirror = mirror::ensure(&fixture.home(), &unit.store, &unit.base).unwrap();
@@ -244,7 +244,7 @@ mod tests {
 
     /// Every kind of source gives a clone of its own HEAD, of which the harvest works.
     #[test]
-    fn every_kind_of_source_can_be_cloned() {
+    fn c06_c07_c08_c11_every_kind_of_source_can_be_cloned() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             fixture.write("README", "two");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_clones_are_made_and_harvested_at_once() {
+    fn c22_twenty_clones_are_made_and_harvested_at_once() {
         let fixture = Fixture::new(&gits()[0]);
         for n in 0..2000 {
             fixture.write(&format!("d{}/f{n}", n % 50), &format!("{n}\n"));

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn uncommitted_work_is_found_without_a_trace() {
+    fn c12_c22_uncommitted_work_is_found_without_a_trace() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             make_dirty(&fixture);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn carried_work_is_in_the_base_and_never_comes_back_as_a_change() {
+    fn c12_carried_work_is_in_the_base_and_never_comes_back_as_a_change() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             make_dirty(&fixture);

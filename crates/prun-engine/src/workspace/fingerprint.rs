@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_from_a_clone_is_loud() {
+    fn c18_a_push_from_a_clone_is_loud() {
         let commit = ["-c", "user.name=x", "-c", "user.email=x", "commit", "-q", "--allow-empty", "-m", "x"];
         let expected = ["!refs/heads/pushed was added to an object from a unit's clone"];
         for pack in [false, true] {

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_usable_repository_is_refused_by_name() {
+    fn c10_what_is_no_usable_repository_is_refused_by_name() {
         for git in gits() {
             let plain = tempfile::tempdir().unwrap();
             let missing = plain.path().join("missing");
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_owner_is_refused_with_path_and_owner() {
+    fn c14_a_foreign_owner_is_refused_with_path_and_owner() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             // Only root can give files away.
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subdirectory_leads_to_the_innermost_repository() {
+    fn c09_a_subdirectory_leads_to_the_innermost_repository() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             let source = Source::open(&git, &fixture.repo.join("src/deep")).unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn worktrees_submodules_bare_and_detached_ones_are_understood() {
+    fn c08_c11_worktrees_submodules_bare_and_detached_ones_are_understood() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             let open = |path: &Path| Source::open(&git, path).unwrap();
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn shallow_partial_and_sparse_ones_are_noted() {
+    fn c06_c07_shallow_partial_and_sparse_ones_are_noted() {
         for git in gits() {
             let fixture = Fixture::new(&git);
             fixture.write("README", "two");

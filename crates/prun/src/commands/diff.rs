@@ -6,6 +6,7 @@ use prun_engine::workspace::{PatchOptions, patch};
 use crate::context::{Context, Intent, OpenRun};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
+use crate::print::mail_date;
 
 /// Show what a unit changed, or every unit of a run, as a git diff
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,9 @@ pub(crate) struct Args {
     /// Show the paths alone
     #[arg(long)]
     name_only: bool,
+    /// Write a mailbox that `git am` takes, a message for each unit
+    #[arg(long, conflicts_with_all = ["stat", "name_only"])]
+    mbox: bool,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
@@ -35,8 +39,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     for unit in units {
         let changed = run.unit(&unit).facts().and_then(|facts| facts.changes.as_ref()).is_some_and(|it| !it.is_empty());
         if changed {
-            // `git apply` and pagers skip what stands between two diffs.
-            context.ui.line(format!("unit {unit}"))?;
+            if !args.mbox {
+                // `git apply` and pagers skip what stands between two diffs.
+                context.ui.line(format!("unit {unit}"))?;
+            }
             show(context, &run, &unit, args)?;
         }
     }
@@ -48,5 +54,29 @@ fn show(context: &Context, run: &OpenRun, unit: &UnitId, args: &Args) -> CliResu
     let changes = run.unit(unit).facts().and_then(|facts| facts.changes.as_ref());
     let (Some(store), Some(changes)) = (workshop.store(), changes) else { return Ok(()) };
     let options = PatchOptions { stat: args.stat, name_only: args.name_only, ..PatchOptions::default() };
-    context.ui.foreign(&patch(store, &changes.base_tree, &changes.tree, &options)?)
+    if args.mbox {
+        context.ui.foreign(message(run, unit).as_bytes())?;
+    }
+    context.ui.foreign(&patch(store, &changes.base_tree, &changes.tree, &options)?)?;
+    // Ends a message: what follows is the next one's.
+    if args.mbox { context.ui.foreign(b"-- \nprun\n\n") } else { Ok(()) }
+}
+
+/// The head of a mail in the form that git itself writes: the unit and its conclusion.
+fn message(run: &OpenRun, unit: &UnitId) -> String {
+    let unit = run.unit(unit);
+    let facts = unit.facts();
+    let conclusion = facts.and_then(|facts| facts.result.as_ref()?.conclusion.clone()).unwrap_or_default();
+    let subject: String = format!("{}: {conclusion}", unit.setup.id).chars().filter(|c| !c.is_control()).collect();
+    let ended = facts.map_or(run.state.began, |facts| facts.ended_at);
+    let executor = unit.attempts.last().map(|attempt| attempt.executor.to_string()).unwrap_or_default();
+    // Git takes this fixed date for the mark of its own mails.
+    format!(
+        "From {} Mon Sep 17 00:00:00 2001\nFrom: {executor} <prun@localhost>\nDate: {}\nSubject: [PATCH] {}\n\nUnit {} of run {}.\n---\n\n",
+        "0".repeat(40),
+        mail_date(ended),
+        subject.trim_end_matches([':', ' ']),
+        unit.setup.id,
+        run.card.run,
+    )
 }

@@ -326,7 +326,7 @@ fn what_only_the_clones_own_exclude_hides_is_in() {
 }
 
 #[test]
-fn what_the_users_own_exclude_hides_is_out() {
+fn c16_what_the_users_own_exclude_hides_is_out() {
     let fixture = Fixture::new(&gits()[0]);
     put(&fixture.repo.join(".git/info/exclude"), "scratch/\n");
     let unit = fixture.prepare("run");
@@ -631,4 +631,19 @@ fn a_huge_new_file_and_ignored_files_stay_where_they_are_and_are_told() {
     let changes = unit.harvest().unwrap();
     assert!(changes.is_empty());
     assert_eq!(changes.unseen, ["core.dump is larger than 100 MiB", "ignored: target/, x.log"]);
+}
+
+/// A container gave the clone to another user: git would refuse it, and no git is run in it.
+#[test]
+fn c14_a_clone_that_somebody_else_owns_is_harvested() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let fixture = Fixture::new(&gits()[0]);
+    let unit = fixture.prepare("run");
+    unit.write("new", "x");
+    for path in state_of(&unit.clone).into_keys() {
+        std::os::unix::fs::lchown(path, Some(1234), Some(1234)).unwrap();
+    }
+    assert_eq!(unit.changed(), ["A new"]);
 }

@@ -34,22 +34,19 @@ fn a_set_up_that_fails_ends_the_unit_before_its_worker() {
 }
 
 #[test]
-fn units_are_told_apart_by_their_ports_and_set_up_once_each() {
+fn every_unit_has_ports_and_is_set_up_once() {
     let user = User::new();
     let script = format!("{GOOD} echo \"$PRUN_PORT_BASE\" > port-$PRUN_UNIT; test -f ready.log");
     let units: Vec<(String, String)> = (0..5).map(|n| (format!("u{n}"), script.clone())).collect();
     let units: Vec<(&str, &str)> = units.iter().map(|(id, script)| (id.as_str(), script.as_str())).collect();
     let (code, said) = user.run("setup = \"echo x >> ready.log\"", &units);
     assert_eq!(code, 0, "{said}");
-    let mut ports: Vec<u32> = (0..5)
-        .map(|n| {
-            let clone = user.ok(&["path", &format!("u{n}")]);
-            assert_eq!(std::fs::read_to_string(format!("{clone}/ready.log")).unwrap(), "x\n");
-            std::fs::read_to_string(format!("{clone}/port-u{n}")).unwrap().trim().parse().unwrap()
-        })
-        .collect();
-    ports.dedup();
-    assert_eq!(ports.len(), 5);
+    for n in 0..5 {
+        let clone = user.ok(&["path", &format!("u{n}")]);
+        assert_eq!(std::fs::read_to_string(format!("{clone}/ready.log")).unwrap(), "x\n");
+        let port: u32 = std::fs::read_to_string(format!("{clone}/port-u{n}")).unwrap().trim().parse().unwrap();
+        assert!(port >= 20_000 && port.is_multiple_of(10), "{port}");
+    }
     assert_eq!(user.git(&["status", "--porcelain"]), "");
 }
 
@@ -107,4 +104,37 @@ fn c12_what_workers_cannot_see_is_told_at_check_and_in_the_brief() {
     has(&said, &["mod"]);
     let brief = user.ok(&["brief", "u"]);
     has(&brief, &["2 uncommitted files", "submodules that are not checked out in the user's repository: mod"]);
+}
+
+/// A worker in a scratch directory finds no repository, wherever prun's home and the temporary directory are.
+#[test]
+fn c19_a_scratch_inside_a_repository_is_outside_it() {
+    let user = User::new();
+    let outer = user.at("repo/outer");
+    std::fs::create_dir_all(&outer).unwrap();
+    let script =
+        format!("{GOOD} touch note; ! git add -A 2>&1 && ! git -c user.name=x -c user.email=x commit -m x 2>&1");
+    let plan = format!(
+        "version = 1\ndirty = \"ignore\"\n[[unit]]\nid = \"r\"\nmode = \"read\"\ncheckout = false\nexecutor = \"command\"\nprompt = \"p\"\ncommand = '''{script}'''\n"
+    );
+    user.write("plan.toml", &plan);
+    let head = user.git(&["rev-parse", "HEAD"]);
+    let mut command = user.command(super::PRUN, &["run", user.at("plan.toml").to_str().unwrap()]);
+    let output = command.env("PRUN_HOME", outer.join("home")).env("TMPDIR", &outer).output().unwrap();
+    assert!(output.status.success(), "{}", super::said(&output));
+    assert_eq!(user.git(&["rev-parse", "HEAD"]), head);
+    assert_eq!(user.git(&["diff", "--cached", "--name-only"]), "");
+}
+
+#[test]
+fn a_mailbox_of_every_unit_is_taken_by_git_am() {
+    let user = User::new();
+    let units = [("u", format!("{GOOD} echo unit >> README")), ("v", format!("{GOOD} printf '\\0\\1' > sub/bin"))];
+    let units: Vec<(&str, &str)> = units.iter().map(|(id, script)| (*id, script.as_str())).collect();
+    user.run("", &units);
+    user.write("mbox", &(user.ok(&["diff", "--mbox"]) + "\n"));
+    user.git(&["am", "-q", user.at("mbox").to_str().unwrap()]);
+    assert_eq!(user.git(&["log", "--format=%s %an", "--reverse", "HEAD~2.."]), "u: done command\nv: done command");
+    assert_eq!(user.read("repo/README"), "hello\nunit\n");
+    assert_eq!(user.git(&["status", "--porcelain"]), "");
 }
