@@ -13,7 +13,8 @@ use prun_core::contract;
 use prun_core::event::{Event, EventKind, Mode, ProcessIdentity, RunEvent, RunSetup, UnitEvent, UnitSetup};
 use prun_core::explain::outcome_sentence;
 use prun_core::ids::{Attempt, RunId, Seq, UnitId};
-use prun_core::outcome::{AttemptFacts, Channel, Exit, FACTS_VERSION, FinalEvent, ResultFacts, SweepFacts, judge};
+use prun_core::judge::judge;
+use prun_core::outcome::{AttemptFacts, Channel, Exit, FACTS_VERSION, FinalEvent, ResultFacts, SweepFacts};
 use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
 use prun_core::time::Timestamp;
 
@@ -189,6 +190,7 @@ fn facts_of_entries(unit: &UnitId, state_dir: &Path) -> AttemptFacts {
         attempt: Attempt(1),
         exit: Exit::Unobserved,
         stopped: None,
+        dispatcher_died: false,
         dispatcher_signal: None,
         setup: None,
         final_event: FinalEvent::NotApplicable,
@@ -204,6 +206,8 @@ fn facts_of_entries(unit: &UnitId, state_dir: &Path) -> AttemptFacts {
         session: None,
         silent: Vec::new(),
         peak_rss_kib: None,
+        peak_memory_kib: None,
+        oom_killed: false,
         cpu_millis: None,
         started_at,
         ended_at: started_at,
@@ -212,7 +216,9 @@ fn facts_of_entries(unit: &UnitId, state_dir: &Path) -> AttemptFacts {
 }
 
 fn result_of_entries(unit: &UnitId, state_dir: &Path) -> Option<ResultFacts> {
-    let named = state_dir::read_entry(state_dir, "result-file").ok()?;
+    // A relative path counts from the directory of whoever dispatched; then the whole path stands beside it.
+    let entry = |name| state_dir::read_entry(state_dir, name);
+    let named = entry("result-path").or_else(|_| entry("result-file")).ok()?;
     let path = PathBuf::from(OsStr::from_bytes(&named));
     let meta = path.metadata().ok().filter(|meta| path.is_absolute() && meta.is_file() && meta.len() > 0)?;
     let mut head = Vec::new();
@@ -310,6 +316,7 @@ impl Importer<'_> {
             attempt_dir: Some(attempt.root().to_owned()),
             state_parent: attempt.root().to_owned(),
             worker: None,
+            resumes: None,
             prompt_file: attempt.prompt(),
             result_file: attempt.result(),
             cwd: one.clone.clone(),
