@@ -218,17 +218,16 @@ fn carries(stat: &ProcessStat, entry: &[u8]) -> bool {
     environ(stat).is_some_and(|environ| environ.split(|byte| *byte == 0).any(|found| found == entry))
 }
 
-/// The environment of a process. One whose main thread has ended shows it only at its other threads.
+/// The environment of a process. One whose main thread has ended, or is just ending, shows it only at its other
+/// threads.
 fn environ(stat: &ProcessStat) -> Option<Vec<u8>> {
-    let pid = stat.pid;
-    match stat.state {
-        _ if stat.is_dead() => None,
-        b'Z' => numbered_entries(&format!("/proc/{pid}/task")).find_map(|task| {
-            let environ = std::fs::read(format!("/proc/{pid}/task/{task}/environ")).ok()?;
-            Some(environ).filter(|environ| !environ.is_empty())
-        }),
-        _ => std::fs::read(format!("/proc/{pid}/environ")).ok(),
+    let read = |task: u32| std::fs::read(format!("/proc/{}/task/{task}/environ", stat.pid)).ok();
+    let has_content = |environ: &Vec<u8>| !environ.is_empty();
+    if stat.is_dead() {
+        return None;
     }
+    let others = || numbered_entries(&format!("/proc/{}/task", stat.pid)).filter_map(read).find(has_content);
+    read(stat.pid).filter(has_content).or_else(|| if stat.threads > 1 { others() } else { None })
 }
 
 /// Every process that has the file at `path` open, as far as this user may look.
