@@ -1,12 +1,11 @@
 //! `prun report-state`: looks over the state dirs that earlier runs left behind.
 
 use std::ffi::OsString;
-use std::io::Write;
 
 use prun_engine::verbs::of_runs::Attempts;
 use prun_engine::verbs::report_state::{ReportArgs, USAGE, json, report, text};
 
-use super::old_verb::{fail, of_runs, refuse, temp_dir};
+use super::old_verb::{fail, of_runs, refuse, say, temp_dir};
 
 /// The verb.
 pub(crate) const VERB: &str = "report-state";
@@ -23,8 +22,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> i32 {
     };
     let roots = if args.roots.is_empty() { vec![temp_dir()] } else { args.roots.clone() };
     let found = report(&roots, &of_runs, args.include_legacy_pid);
-    let shown = if args.json { format!("{:#}\n", json(&found, &args)) } else { text(&found, &args) };
-    // Nobody may be there to read it.
-    let _ = std::io::stdout().lock().write_all(shown.as_bytes());
+    let shown = if args.json { format!("{:#}", json(&found, &args)) } else { text(&found, &args) };
+    say(shown.trim_end_matches('\n').as_bytes());
     found.exit_code()
 }

@@ -38,6 +38,10 @@ const STARTERS: &[(&str, &str)] = &[
 const PRINTERS: &[(&str, &str)] = &[
     ("crates/prun/src/ui.rs", "everything that people and scripts read"),
     ("crates/prun/src/commands/dispatch_task.rs", "the contract's own words, before anything is set up"),
+    (
+        "crates/prun/src/commands/old_verb.rs",
+        "the lines of the contract's other verbs, as bytes and flushed one by one",
+    ),
     ("crates/prun-engine/src/dispatcher/attempt.rs", "the contract's STATE-DIR line and the last lines of a worker"),
     ("crates/prun-engine/src/dispatcher/mod.rs", "a dispatcher's own words, into its log"),
     ("crates/prun/src/cli.rs", "asks clap where a usage error goes"),
