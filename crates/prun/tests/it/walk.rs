@@ -71,6 +71,7 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
     new   succeeded  [span]  1 files +1 -0  a new file
     read  succeeded  [span]  nothing to do
     [time] the check passed on the base after [span]
+    disk [n]
     ended, all well   prun integrate [run] --dry-run
     --- stderr
     run [run] (Three units)
@@ -240,6 +241,7 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
     [time] the check passed on the combination after [span]
     [time] the check passed on the combination after [span]
     [time] landed: 2 files, uncommitted
+    disk [n]
     --- stderr
     run [run] (Three units)
     ");
