@@ -292,7 +292,7 @@ impl Importer<'_> {
         };
         let lock = RunLock::try_take(self.dir)?.expect("nobody else knows the new directory");
         let mut writer = Writer::create(self.dir, lock, self.durability)?;
-        writer.append(&events(setup, &found))?;
+        writer.append(&events(&setup, &found))?;
         // The card makes the run visible, so it comes last.
         Ok(card.write(self.dir, self.durability)?)
     }
@@ -392,7 +392,7 @@ fn own_paths(work_tree: &Path, one: &Found) -> Vec<String> {
 }
 
 /// What the ledger of a run with these units says.
-fn events(setup: RunSetup, found: &[Found]) -> Vec<Event> {
+fn events(setup: &RunSetup, found: &[Found]) -> Vec<Event> {
     let mut kinds = vec![EventKind::run(RunEvent::PlanAccepted(Box::new(setup.clone())))];
     for (one, unit) in found.iter().zip(&setup.units) {
         let outcome = judge(&one.facts);

@@ -37,7 +37,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
             _ => None,
         };
         let error = CliError::usage(error);
-        hint.into_iter().fold(error, |error, hint| error.hint(hint))
+        hint.into_iter().fold(error, CliError::hint)
     })?;
     context.ui.say(format!("next: prun reconcile {}", run.short()));
     context.ui.line(run.short())?;

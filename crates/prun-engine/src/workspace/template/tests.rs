@@ -185,7 +185,7 @@ fn clones_beside_git_clone_local() {
             git: fixture.git.clone(),
             temp: tempfile::tempdir().unwrap(),
             repo: fixture.repo.clone(),
-        }))
+        }));
     });
     let bench = bench.unwrap();
     println!("mirror, one clone by git and the template: {first:.2} s");
@@ -219,8 +219,8 @@ fn clones_beside_git_clone_local() {
     let pool = |act: &(dyn Fn(usize) + Sync)| {
         seconds(|| {
             std::thread::scope(|scope| {
-                (0..2).for_each(|t| drop(scope.spawn(move || (0..clones / 2).for_each(|n| act(2 * n + t)))))
-            })
+                (0..2).for_each(|t| drop(scope.spawn(move || (0..clones / 2).for_each(|n| act(2 * n + t)))));
+            });
         })
     };
     let theirs = pool(&|n| {
