@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,8 @@ pub struct Workshop {
     pub(super) store: Option<Store>,
     mirror: OnceLock<Result<Mirror, String>>,
     template: RwLock<Option<Template>>,
+    /// Orders whose preparation has not ended.
+    ordered: AtomicUsize,
     extras: OnceLock<Result<Option<Extras>, String>>,
 }
 
@@ -100,7 +103,7 @@ pub struct Order {
     /// Uncommitted files that workers cannot see.
     unseen: u32,
     /// Units that have not begun yet and will need the same checkout.
-    ahead: usize,
+    queued: usize,
 }
 
 /// The attempt before.
@@ -151,6 +154,7 @@ impl Workshop {
             store,
             mirror: OnceLock::new(),
             template: RwLock::new(None),
+            ordered: AtomicUsize::new(0),
             extras: OnceLock::new(),
         })
     }
@@ -208,8 +212,9 @@ impl Workshop {
             session: record.facts.as_ref().and_then(|facts| facts.session.as_ref()).map(resumed),
         });
         let (base, repo, subdir, unseen) = (base_of(setup), setup.repo.clone(), setup.subdir.clone(), setup.unseen);
-        let ahead = self.checkouts_ahead(run);
-        Order { unit: plan.clone(), attempt, executor, next, previous, repo, base, subdir, unseen, ahead }
+        let queued = self.queued_checkouts(run);
+        self.ordered.fetch_add(1, SeqCst);
+        Order { unit: plan.clone(), attempt, executor, next, previous, repo, base, subdir, unseen, queued }
     }
 
     /// Makes the attempt's directory, takes its fence, prepares the workspace and writes the spec.
@@ -217,6 +222,15 @@ impl Workshop {
     /// # Errors
     /// Any step failed; what was half made is removed. The message names the path and the act.
     pub fn prepare(&self, order: &Order) -> Result<Prepared, String> {
+        let prepared = self.prepare_ordered(order);
+        if self.ordered.fetch_sub(1, SeqCst) == 1 && order.queued == 0 {
+            // Its bytes are free as soon as it is closed.
+            *self.template.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        prepared
+    }
+
+    fn prepare_ordered(&self, order: &Order) -> Result<Prepared, String> {
         let began = Instant::now();
         let dir = self.attempt_dir(&order.unit.id, order.attempt);
         let fence = begin_attempt(&dir).map_err(|error| error.to_string())?;
@@ -340,7 +354,9 @@ impl Workshop {
             extras.iter().try_for_each(|extras| extras.add(&self.home, &checkout, trusted_index))?;
             Ok((checkout, cwd))
         };
-        let (checkout, cwd) = self.with_template(store, base, order.ahead, make).map_err(|error| error.to_string())?;
+        // This one is among those that were ordered.
+        let others = order.queued + self.ordered.load(SeqCst).saturating_sub(1);
+        let (checkout, cwd) = self.with_template(store, base, others, make).map_err(|error| error.to_string())?;
         let harvest = HarvestSpec {
             work_tree: checkout.clone(),
             store: self.run_dir.store(),
@@ -353,7 +369,7 @@ impl Workshop {
     }
 
     /// How many units have not begun yet and will need a checkout of the base.
-    fn checkouts_ahead(&self, run: &RunState) -> usize {
+    fn queued_checkouts(&self, run: &RunState) -> usize {
         let needs = |unit: &&prun_core::unit::Unit| {
             let plan = self.plan.units.iter().find(|plan| plan.id == unit.setup.id);
             unit.state == UnitState::Queued && unit.attempts.is_empty() && plan.is_some_and(|plan| plan.checkout)
@@ -367,11 +383,11 @@ impl Workshop {
         &self,
         store: &Store,
         base: &Base,
-        ahead: usize,
+        others: usize,
         make: impl Fn(Option<&Template>) -> Result<(PathBuf, PathBuf), WorkspaceError>,
     ) -> Result<(PathBuf, PathBuf), WorkspaceError> {
         let read = || self.template.read().unwrap_or_else(PoisonError::into_inner);
-        if ahead > 0 && read().is_none() {
+        if others > 0 && read().is_none() {
             let mut template = self.template.write().unwrap_or_else(PoisonError::into_inner);
             if template.is_none() {
                 let made = make(None)?;
@@ -381,12 +397,7 @@ impl Workshop {
                 return Ok(made);
             }
         }
-        let made = make(read().as_ref());
-        if ahead == 0 {
-            // Its bytes are free as soon as it is closed.
-            *self.template.write().unwrap_or_else(PoisonError::into_inner) = None;
-        }
-        made
+        make(read().as_ref())
     }
 
     /// What clones get beside the base, found once a supervisor.

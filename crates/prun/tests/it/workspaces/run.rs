@@ -1,5 +1,7 @@
 //! What workers find in their workspaces, and what becomes of them afterwards.
 
+use std::os::unix::fs::MetadataExt;
+
 use super::{GOOD, User, has};
 
 #[test]
@@ -41,12 +43,17 @@ fn every_unit_has_ports_and_is_set_up_once() {
     let units: Vec<(&str, &str)> = units.iter().map(|(id, script)| (id.as_str(), script.as_str())).collect();
     let (code, said) = user.run("setup = \"echo x >> ready.log\"", &units);
     assert_eq!(code, 0, "{said}");
+    let mut copied = 0;
     for n in 0..5 {
         let clone = user.ok(&["path", &format!("u{n}")]);
         assert_eq!(std::fs::read_to_string(format!("{clone}/ready.log")).unwrap(), "x\n");
         let port: u32 = std::fs::read_to_string(format!("{clone}/port-u{n}")).unwrap().trim().parse().unwrap();
         assert!(port >= 20_000 && port.is_multiple_of(10), "{port}");
+        // Git writes the time of the moment; a copy has a whole second.
+        let time = std::fs::metadata(format!("{clone}/README")).unwrap().mtime_nsec();
+        copied += u32::from(time == 0);
     }
+    assert!(copied >= 4, "{copied} clones were copied from the first one");
     assert_eq!(user.git(&["status", "--porcelain"]), "");
 }
 
