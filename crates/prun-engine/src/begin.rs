@@ -7,13 +7,13 @@ use prun_core::ids::{IdError, RunId, Seq};
 use prun_core::plan::{Dirty, PlanFile};
 use prun_core::time::Timestamp;
 
-use crate::driver::clock::wall_now;
-use crate::driver::repository::StoredFingerprint;
+use crate::clock::wall_now;
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::home::{Home, RunDir};
 use crate::ledger::{LedgerError, RunLock, Writer};
 use crate::runs::RunCard;
 use crate::survey::{LoadedPlan, Survey, never_dirty};
+use crate::workshop::repository::StoredFingerprint;
 use crate::workspace::dirty::{self, DirtyError};
 use crate::workspace::fingerprint::Fingerprint;
 use crate::workspace::store::Store;

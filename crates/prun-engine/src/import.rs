@@ -19,9 +19,8 @@ use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
 use prun_core::time::Timestamp;
 
 use crate::begin::{BeginError, new_id};
+use crate::clock::wall_now;
 use crate::clones::{self, CloneRecord};
-use crate::driver::clock::wall_now;
-use crate::driver::repository::StoredFingerprint;
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::git::Git;
 use crate::home::{AttemptDir, Home, RunDir};
@@ -30,6 +29,7 @@ use crate::process;
 use crate::runs::RunCard;
 use crate::spec::{AttemptSpec, HarvestSpec, Limits, Liveness, SPEC_VERSION};
 use crate::state_dir;
+use crate::workshop::repository::StoredFingerprint;
 use crate::workspace::fingerprint::Fingerprint;
 use crate::workspace::harvest::harvest;
 use crate::workspace::source::{Source, SourceError};

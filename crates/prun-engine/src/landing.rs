@@ -13,8 +13,7 @@ use prun_core::reconcile::{Blocker, Reconciliation, reconcile};
 use prun_core::run::RunState;
 use serde::{Deserialize, Serialize};
 
-use crate::driver::clock::wall_now;
-use crate::driver::workshop::{CHECK_LIMIT, Workshop};
+use crate::clock::wall_now;
 use crate::driver::{DriverError, read_state};
 use crate::files::{FileError, write_atomically};
 use crate::integrate::journal::{Journal, Phase};
@@ -24,6 +23,7 @@ use crate::integrate::resolve::{self, Resolution};
 use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
 use crate::ledger::{LedgerError, RunLock, Writer};
 use crate::reharvest::changed_since;
+use crate::workshop::{CHECK_LIMIT, Workshop};
 use crate::workspace::source::{Source, SourceError};
 
 /// Why a run was not landed. But for `Land`, nothing was changed.

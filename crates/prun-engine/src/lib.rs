@@ -5,6 +5,7 @@
 
 pub mod begin;
 pub mod brief;
+pub mod clock;
 pub mod clones;
 pub mod contain;
 pub mod control;
@@ -29,4 +30,5 @@ pub mod spec;
 pub mod state_dir;
 pub mod survey;
 pub mod verbs;
+pub mod workshop;
 pub mod workspace;

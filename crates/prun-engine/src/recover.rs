@@ -13,9 +13,9 @@ use prun_core::outcome::AttemptFacts;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
-use crate::driver::workshop::{Workshop, remove_workspace};
 use crate::files::{Durability, write_atomically};
 use crate::home::AttemptDir;
+use crate::workshop::{Workshop, remove_workspace};
 use crate::{dispatcher, process, state_dir};
 
 /// How long a dispatcher may need from its start until it has written down who it is. One that needs

@@ -10,12 +10,12 @@ use prun_core::outcome::Changes;
 use prun_core::run::RunState;
 use prun_core::unit::{Disposition, Unit, UnitState};
 
-use crate::driver::clock::wall_now;
-use crate::driver::workshop::Workshop;
+use crate::clock::wall_now;
 use crate::driver::{DriverError, read_state};
 use crate::files::FileError;
 use crate::ledger::{LedgerError, RunLock, Writer};
 use crate::spec::AttemptSpec;
+use crate::workshop::Workshop;
 use crate::workspace::harvest::{HarvestError, harvest};
 
 /// A unit that cannot be harvested again.

@@ -9,13 +9,13 @@ use prun_core::run::RunState;
 use prun_core::unit::{AttemptRecord, Disposition, Unit};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::driver::workshop::Workshop;
 use crate::driver::{DriverError, read_state};
 use crate::files::FileError;
 use crate::home::AttemptDir;
 use crate::ledger::RunLock;
 use crate::remove::{disk_use, processes_in, remove_tree};
 use crate::spec::AttemptSpec;
+use crate::workshop::Workshop;
 use crate::workspace::harvest::harvest;
 use crate::workspace::scratch::CHECKOUT;
 

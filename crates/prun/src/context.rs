@@ -8,9 +8,8 @@ use prun_core::run::RunState;
 use prun_core::supervise::{Command, Reply};
 use prun_core::unit::Unit;
 use prun_core::view::RunView;
+use prun_engine::clock::wall_now;
 use prun_engine::control::{self, ControlError};
-use prun_engine::driver::clock::wall_now;
-use prun_engine::driver::workshop::Workshop;
 use prun_engine::driver::{DriverError, command_offline};
 use prun_engine::executor::Registry;
 use prun_engine::files::Durability;
@@ -18,6 +17,7 @@ use prun_engine::git::Git;
 use prun_engine::home::{AttemptDir, Home, RunDir};
 use prun_engine::ledger::Reader;
 use prun_engine::runs::{self, RunCard};
+use prun_engine::workshop::Workshop;
 use prun_engine::workspace::source::Source;
 
 use crate::error::{CliError, CliResult};

@@ -6,7 +6,6 @@ use prun_core::ids::{IdError, LookupError};
 use prun_core::plan::{Problem, render};
 use prun_engine::begin::BeginError;
 use prun_engine::driver::DriverError;
-use prun_engine::driver::workshop::WorkshopError;
 use prun_engine::executor::registry::ConfigError;
 use prun_engine::files::FileError;
 use prun_engine::git::GitError;
@@ -14,6 +13,7 @@ use prun_engine::home::NoHome;
 use prun_engine::integrate::{IntegrateError, LandError, Refusal};
 use prun_engine::ledger::LedgerError;
 use prun_engine::survey::PlanError;
+use prun_engine::workshop::WorkshopError;
 use prun_engine::workspace::WorkspaceError;
 
 use crate::exit_code::ExitCode;

@@ -9,12 +9,12 @@ use prun_core::ids::{Attempt, UnitId};
 use prun_core::supervise::{Effect, Input, Observation};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
-use super::repository::workspaces;
 use super::watcher::Watched;
-use super::workshop::base_of;
 use super::{Driver, Event};
 use crate::process;
 use crate::recover::{self, Found};
+use crate::workshop::base_of;
+use crate::workshop::repository::workspaces;
 
 impl Driver {
     pub(super) fn carry_out(&mut self, effect: Effect) {
@@ -72,7 +72,7 @@ impl Driver {
         }
     }
 
-    fn in_pool(&self, job: impl FnOnce(&super::Workshop) -> Event + Send + 'static) {
+    fn in_pool(&self, job: impl FnOnce(&crate::workshop::Workshop) -> Event + Send + 'static) {
         let (sender, workshop) = (self.sender.clone(), std::sync::Arc::clone(&self.workshop));
         self.pool.submit(move || {
             // The driver may have left meanwhile.

@@ -4,13 +4,10 @@
 //! by the [`pool`]; exits and notes come from the [`watcher`], commands from [`crate::control`]. All of them
 //! send [`Event`]s up one channel.
 
-pub mod clock;
 mod effects;
 pub use effects::own_program;
 mod pool;
-pub mod repository;
 mod watcher;
-pub mod workshop;
 
 use std::collections::HashMap;
 use std::process::Child;
@@ -23,14 +20,14 @@ use prun_core::ids::{Attempt, Seq, UnitId};
 use prun_core::run::{ApplyError, RunState};
 use prun_core::supervise::{Command, Effect, Input, Reply, Supervisor};
 
+use crate::clock::Clock;
 use crate::control::{Request, Server};
 use crate::files::FileError;
 use crate::ledger::{LedgerError, Reader, RunLock, Writer};
 use crate::process::own_identity;
-use clock::Clock;
+use crate::workshop::{self, Workshop};
 use pool::Pool;
 use watcher::{Seen, Watcher};
-use workshop::Workshop;
 
 /// Inputs that one turn takes at most: one transaction, one sync.
 const TURN_LIMIT: usize = 256;

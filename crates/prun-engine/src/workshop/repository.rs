@@ -6,7 +6,7 @@ use prun_core::outcome::{CheckFacts, Exit};
 use prun_core::run::RunState;
 use serde::{Deserialize, Serialize};
 
-use super::workshop::{CHECK_LIMIT, Workshop};
+use super::{CHECK_LIMIT, Workshop};
 use crate::contain;
 use crate::home::{RunDir, sha256_hex};
 use crate::integrate::stage;
@@ -102,7 +102,7 @@ impl Workshop {
 }
 
 /// Where units worked, for telling a worker's traces in the user's repository from the user's own.
-pub(super) fn workspaces(run: &RunState, run_dir: &RunDir) -> Vec<PathBuf> {
+pub fn workspaces(run: &RunState, run_dir: &RunDir) -> Vec<PathBuf> {
     let attempts = run.units.iter().flat_map(|unit| &unit.attempts);
     let dirs = attempts.map(|record| run_dir.attempt(&record.dir));
     dirs.flat_map(|dir| [dir.clone_dir(), dir.scratch().join(scratch::CHECKOUT)]).filter(|dir| dir.is_dir()).collect()

@@ -1,0 +1,200 @@
+//! What a supervisor needs of a run's directory: the accepted plan, executors, store and mirror. From them it
+//! makes attempts ([`prepare`]), their checkouts, and what is told of the user's repository ([`repository`]).
+
+mod checkouts;
+mod prepare;
+pub mod repository;
+
+pub use checkouts::remove_workspace;
+pub use prepare::Prepared;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{OnceLock, RwLock};
+use std::time::Duration;
+
+use prun_core::event::RunSetup;
+use prun_core::ids::{Attempt, ExecutorName, RunId, UnitId};
+use prun_core::outcome::AttemptFacts;
+use prun_core::plan::{PlanFile, UnitPlan};
+use prun_core::run::RunState;
+use prun_core::schedule::{Capacity, Resources};
+use prun_core::unit::NextAttempt;
+
+use crate::executor::{Executor, Registry};
+use crate::files::Durability;
+use crate::git::Git;
+use crate::home::{AttemptDir, Home, RunDir};
+use crate::spec::Resumed;
+use crate::state_dir;
+use crate::workspace::extras::Extras;
+use crate::workspace::mirror::Mirror;
+use crate::workspace::store::Store;
+use crate::workspace::template::Template;
+use crate::workspace::{Base, WorkspaceError};
+
+/// How long a set-up command, a unit's check or the run's check may take.
+pub const CHECK_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// A run's directory, opened for work.
+#[derive(Debug)]
+pub struct Workshop {
+    /// The user's home of prun.
+    pub home: Home,
+    /// The run.
+    pub run: RunId,
+    /// Its directory.
+    pub run_dir: RunDir,
+    /// The plan as it was accepted, prompts included.
+    pub plan: PlanFile,
+    /// Git.
+    pub git: Git,
+    /// Whether writes must survive a power cut.
+    pub durability: Durability,
+    registry: Registry,
+    pub(super) store: Option<Store>,
+    mirror: OnceLock<Result<Mirror, String>>,
+    template: RwLock<Option<Template>>,
+    /// Orders whose preparation has not ended.
+    ordered: AtomicUsize,
+    extras: OnceLock<Result<Option<Extras>, String>>,
+}
+
+/// A run's directory that cannot be worked with.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkshopError {
+    /// A file is missing or broken.
+    #[error("cannot read {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The run's store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] WorkspaceError),
+}
+
+/// An attempt to be prepared.
+#[derive(Debug)]
+pub struct Order {
+    unit: UnitPlan,
+    attempt: Attempt,
+    executor: ExecutorName,
+    next: NextAttempt,
+    previous: Option<Previous>,
+    /// The repository's top level.
+    repo: Option<String>,
+    base: Option<Base>,
+    /// The directory of the repository that the run was started in.
+    subdir: String,
+    /// Uncommitted files that workers cannot see.
+    unseen: u32,
+    /// A unit that has not begun yet will need the same checkout.
+    has_queued: bool,
+}
+
+/// The attempt before.
+#[derive(Debug)]
+struct Previous {
+    dir: AttemptDir,
+    session: Option<Resumed>,
+}
+
+impl Workshop {
+    /// Opens a run's directory.
+    ///
+    /// # Errors
+    /// The plan or the store cannot be read.
+    pub fn open(home: Home, run: RunId, registry: Registry, durability: Durability) -> Result<Self, WorkshopError> {
+        let run_dir = home.run(&run);
+        let path = run_dir.plan();
+        let unreadable = |why: String| WorkshopError::Unreadable { path: path.clone(), why };
+        let text = std::fs::read(&path).map_err(|error| unreadable(error.to_string()))?;
+        let plan = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+        let git = Git::from_env();
+        let store = run_dir.store();
+        let store = store.exists().then(|| Store::open(&git, &store)).transpose()?;
+        Ok(Self {
+            home,
+            run,
+            run_dir,
+            plan,
+            git,
+            durability,
+            registry,
+            store,
+            mirror: OnceLock::new(),
+            template: RwLock::new(None),
+            ordered: AtomicUsize::new(0),
+            extras: OnceLock::new(),
+        })
+    }
+
+    /// The run's store, where the run has a repository.
+    #[must_use]
+    pub fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// What the scheduler may use.
+    #[must_use]
+    pub fn resources(&self, run: &RunState) -> Resources {
+        let jobs = run.setup.as_ref().map_or(1, |setup| setup.jobs);
+        let capacity = |executor: &Executor| {
+            // The unit's own command has no account to protect: `jobs` alone bounds it.
+            let slots = if executor.is_unbounded() { executor.slots.max(jobs) } else { executor.slots };
+            Capacity { slots, stagger_millis: executor.stagger_millis }
+        };
+        let executors = self.registry.iter().map(|executor| (executor.name.clone(), capacity(executor))).collect();
+        Resources { jobs, executors, last_start: BTreeMap::new() }
+    }
+
+    /// An attempt's directory.
+    #[must_use]
+    pub fn attempt_dir(&self, unit: &UnitId, attempt: Attempt) -> AttemptDir {
+        self.run_dir.attempt(&RunDir::attempt_name(unit, attempt))
+    }
+
+    /// What the dispatcher of an attempt wrote last.
+    #[must_use]
+    pub fn facts(&self, unit: &UnitId, attempt: Attempt) -> Option<AttemptFacts> {
+        let state_dir = state_dir::find_in(self.attempt_dir(unit, attempt).root())?;
+        state_dir::read_facts(&state_dir).ok()
+    }
+
+    /// All that the preparation of an attempt needs to know, taken from the run's state.
+    #[must_use]
+    pub fn order(
+        &self,
+        run: &RunState,
+        unit: &UnitId,
+        attempt: Attempt,
+        executor: ExecutorName,
+        next: NextAttempt,
+    ) -> Order {
+        let state = run.unit(unit).expect("the core only names units of the run");
+        let setup = run.setup.as_ref().expect("a run with units has a set-up");
+        let plan = self.plan.units.iter().find(|plan| plan.id == *unit).expect("the run's units are the plan's");
+        // An attempt that never began has left nothing to go on with.
+        let before = state.attempts.iter().rev().find(|record| record.attempt < attempt && record.was_started());
+        let resumed = |session: &String| Resumed { session: session.clone(), spent: state.spent_in(session) };
+        let previous = before.map(|record| Previous {
+            dir: self.run_dir.attempt(&record.dir),
+            session: record.facts.as_ref().and_then(|facts| facts.session.as_ref()).map(resumed),
+        });
+        let (base, repo, subdir, unseen) = (base_of(setup), setup.repo.clone(), setup.subdir.clone(), setup.unseen);
+        let has_queued = self.has_queued_checkout(run);
+        self.ordered.fetch_add(1, SeqCst);
+        Order { unit: plan.clone(), attempt, executor, next, previous, repo, base, subdir, unseen, has_queued }
+    }
+}
+
+/// The base that a run was started with.
+#[must_use]
+pub fn base_of(setup: &RunSetup) -> Option<Base> {
+    let (commit, tree) = setup.base.clone().zip(setup.base_tree.clone())?;
+    Some(Base { commit, tree })
+}

@@ -1,0 +1,194 @@
+//! An attempt made ready: its directory and fence, its workspace, what its worker is told, its spec.
+
+use std::fs::File;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+use prun_core::event::{Mode, RetryHow};
+use prun_core::plan::UnitPlan;
+use prun_core::plan::model::DEFAULT_FIRST_OUTPUT_MILLIS;
+use rustix::fs::{FlockOperation, flock};
+
+use super::checkouts::{Workspace, previous_workspace, remove_workspace};
+use super::{CHECK_LIMIT, Order, Workshop};
+use crate::brief::{BriefFacts, compose, follow_up};
+use crate::executor::stream::StreamKind;
+use crate::executor::{Executor, LaunchRequest, launch};
+use crate::files::{Durability, FileError, create_private_dir, write_atomically};
+use crate::home::AttemptDir;
+use crate::spec::{AttemptSpec, CheckSpec, Limits, Liveness, SPEC_VERSION};
+
+/// How long a worker may live on after its client's final event (design, section 5).
+const LINGER_MILLIS: u64 = 30_000;
+
+/// Between TERM and KILL (contract).
+const GRACE_MILLIS: u64 = 2_000;
+
+/// What a tail may hold (design, section 5).
+const OUTPUT_BYTES: u64 = 256 << 20;
+
+/// An attempt that is ready to be dispatched.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Its fence, locked.
+    pub fence: File,
+    /// Milliseconds it took.
+    pub millis: u64,
+}
+
+impl Workshop {
+    /// Makes the attempt's directory, takes its fence, prepares the workspace and writes the spec.
+    ///
+    /// # Errors
+    /// Any step failed; what was half made is removed. The message names the path and the act.
+    pub fn prepare(&self, order: &Order) -> Result<Prepared, String> {
+        let prepared = self.prepare_ordered(order);
+        if self.ordered.fetch_sub(1, SeqCst) == 1 && !order.has_queued {
+            // Its bytes are free as soon as it is closed.
+            *self.template.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        prepared
+    }
+
+    fn prepare_ordered(&self, order: &Order) -> Result<Prepared, String> {
+        let began = Instant::now();
+        let dir = self.attempt_dir(&order.unit.id, order.attempt);
+        let fence = begin_attempt(&dir).map_err(|error| error.to_string())?;
+        match self.prepare_in(&dir, order) {
+            Ok(()) => {
+                let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                Ok(Prepared { fence, millis })
+            }
+            Err(message) => {
+                remove_workspace(&dir);
+                Err(message)
+            }
+        }
+    }
+
+    fn prepare_in(&self, dir: &AttemptDir, order: &Order) -> Result<(), String> {
+        let executor = self.registry.get(&order.executor).map_err(|error| error.to_string())?;
+        let continued = order.previous.as_ref().filter(|_| order.next.how == RetryHow::Continue);
+        let workspace = match continued {
+            Some(previous) => previous_workspace(previous)?,
+            None => self.new_workspace(dir, order)?,
+        };
+        let resumes = continued.and_then(|previous| previous.session.clone());
+        let command = order.unit.command.as_ref().map(prun_core::plan::CommandLine::argv);
+        let request = LaunchRequest {
+            model: order.unit.model.as_deref(),
+            effort: order.unit.effort.as_deref(),
+            command: command.as_deref(),
+            resume: resumes.as_ref().map(|resumed| resumed.session.as_str()),
+            plain: false,
+        };
+        let worker = launch(executor, &request).map_err(|error| error.to_string())?;
+        let prompt = self.prompt(dir, order, &workspace, resumes.is_some(), worker.is_none());
+        // Prompt and spec need not survive a power cut: where they are lost the attempt had only begun.
+        write_atomically(&dir.prompt(), prompt.as_bytes(), Durability::Cached).map_err(|error| error.to_string())?;
+        let stream = worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream);
+        let spec = AttemptSpec {
+            version: SPEC_VERSION,
+            run: Some(self.run.clone()),
+            unit: order.unit.id.clone(),
+            attempt: order.attempt,
+            attempt_dir: Some(dir.root().to_owned()),
+            state_parent: dir.root().to_owned(),
+            worker,
+            resumes,
+            prompt_file: dir.prompt(),
+            result_file: dir.result(),
+            cwd: Some(workspace.cwd),
+            env: environment(executor, &order.unit),
+            limits: limits(&order.unit, stream),
+            setup: self.plan.setup.as_ref().filter(|_| continued.is_none() && workspace.harvest.is_some()).map(check),
+            verify: order.unit.verify.as_ref().map(check),
+            deliverables: order.unit.deliverables.clone(),
+            expects_changes: order.unit.mode == Mode::Write,
+            harvest: workspace.harvest,
+        };
+        let text = serde_json::to_vec_pretty(&spec).map_err(|error| format!("cannot write the spec: {error}"))?;
+        write_atomically(&dir.spec(), &text, Durability::Cached).map_err(|error| error.to_string())
+    }
+
+    fn prompt(
+        &self,
+        dir: &AttemptDir,
+        order: &Order,
+        workspace: &Workspace,
+        resumes: bool,
+        is_session: bool,
+    ) -> String {
+        let result = dir.result();
+        let submit_as = format!("{}/{}", self.run.short(), order.unit.id);
+        let mut unseen = unseen(order.unseen);
+        if let Some(Ok(Some(extras))) = self.extras.get() {
+            unseen.extend(extras.unseen.iter().cloned());
+        }
+        let facts = BriefFacts {
+            unit: &order.unit.id,
+            mode: order.unit.mode,
+            workspace: &workspace.cwd,
+            checkout: workspace.checkout.as_deref(),
+            base: order.base.as_ref().map_or("", |base| base.commit.as_str()),
+            owns: &order.unit.owns,
+            unseen: &unseen,
+            result: &result,
+            submit_as: is_session.then_some(submit_as.as_str()),
+        };
+        let message = order.next.message.as_deref();
+        if resumes {
+            return follow_up(message.unwrap_or("Go on with the task."), &facts);
+        }
+        let task = order.unit.prompt.text().unwrap_or_default();
+        let task = match message {
+            Some(message) => format!("{}\n\nA word on this attempt: {message}", task.trim_end()),
+            None => task.to_owned(),
+        };
+        compose(self.plan.context.as_ref().and_then(prun_core::plan::Prompt::text), &task, &facts)
+    }
+}
+
+/// Creates an attempt's directory, which must be new, and takes its fence.
+fn begin_attempt(dir: &AttemptDir) -> Result<File, FileError> {
+    if let Some(parent) = dir.root().parent() {
+        create_private_dir(parent)?;
+    }
+    std::fs::create_dir(dir.root()).map_err(FileError::at("create", dir.root()))?;
+    let path = dir.lock();
+    let file = File::create(&path).map_err(FileError::at("create", &path))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|error| FileError::at("lock", &path)(error.into()))?;
+    Ok(file)
+}
+
+fn check(command: &prun_core::plan::CommandLine) -> CheckSpec {
+    let limit_millis = u64::try_from(CHECK_LIMIT.as_millis()).unwrap_or(u64::MAX);
+    CheckSpec { argv: command.argv(), limit_millis }
+}
+
+fn environment(executor: &Executor, unit: &UnitPlan) -> Vec<(String, String)> {
+    let own = unit.env.0.iter().map(|(name, value)| (name.clone(), value.clone()));
+    executor.env.iter().cloned().chain(own).collect()
+}
+
+fn limits(unit: &UnitPlan, stream: StreamKind) -> Limits {
+    // A plain command may compute in silence; only an agent has to say something soon.
+    let is_default = unit.first_output_millis == Some(DEFAULT_FIRST_OUTPUT_MILLIS);
+    let first_output_millis = unit.first_output_millis.filter(|_| stream != StreamKind::Plain || !is_default);
+    Limits {
+        first_output_millis,
+        idle_millis: unit.idle_millis,
+        hard_millis: unit.timeout_millis,
+        linger_millis: (stream != StreamKind::Plain).then_some(LINGER_MILLIS),
+        grace_millis: GRACE_MILLIS,
+        output_bytes: Some(OUTPUT_BYTES),
+        liveness: Liveness::All,
+    }
+}
+
+fn unseen(files: u32) -> Vec<String> {
+    let phrase = |files| format!("{files} uncommitted files of the user's working tree");
+    Some(files).filter(|files| *files > 0).map(phrase).into_iter().collect()
+}
