@@ -133,6 +133,12 @@ pub fn duration(millis: u64) -> String {
     }
 }
 
+/// So many of something: `1 file`, `2 files`. The noun takes an `s`.
+#[must_use]
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A count for people: `950`, `12k`, `3.1M`.
 #[must_use]
 pub fn count(number: u64) -> String {

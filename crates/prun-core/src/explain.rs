@@ -1,5 +1,6 @@
 //! Why is this unit in this state? Sentences for people, made from facts and events.
 
+use crate::digest::counted;
 use crate::event::{Event, EventKind, RequeuedBy, RetryHow, UnitEvent};
 use crate::ids::UnitId;
 use crate::outcome::{AttemptFacts, Cause, Channel, CheckFacts, Exit, Gap, Outcome, StopReason};
@@ -25,11 +26,11 @@ fn bare_sentence(outcome: &Outcome) -> String {
 }
 
 fn success_sentence(facts: &AttemptFacts) -> String {
-    let changed = facts.changes.as_ref().map_or(0, |changes| changes.files.len());
+    let changed = counted(facts.changes.as_ref().map_or(0, |changes| changes.files.len()), "file");
     let verified = if facts.verify.is_some() { ", its check passed" } else { "" };
     match facts.stopped {
-        Some(StopReason::Lingered) => format!("lingered after its result; {changed} files changed{verified}"),
-        _ => format!("{changed} files changed{verified}"),
+        Some(StopReason::Lingered) => format!("lingered after its result; {changed} changed{verified}"),
+        _ => format!("{changed} changed{verified}"),
     }
 }
 

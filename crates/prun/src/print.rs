@@ -1,6 +1,6 @@
 //! Events and units as lines for people. Pure: values in, text out.
 
-use prun_core::digest::{count, duration};
+use prun_core::digest::{count, counted, duration};
 use prun_core::event::{Event, EventKind, RunEvent, UnitEvent};
 use prun_core::explain::sentence;
 use prun_core::outcome::Outcome;
@@ -45,7 +45,7 @@ fn unit_event(attempt: u32, event: &UnitEvent) -> Option<(String, Tone)> {
 fn run_event(event: &RunEvent) -> Option<(String, Tone)> {
     Some(match event {
         RunEvent::PlanAccepted(setup) => {
-            (format!("{} units, {} at once: {}", setup.units.len(), setup.jobs, setup.title), Tone::Strong)
+            (format!("{}, {} at once: {}", counted(setup.units.len(), "unit"), setup.jobs, setup.title), Tone::Strong)
         }
         RunEvent::SupervisorStarted { process, .. } => (format!("supervisor is process {}", process.pid), Tone::Dim),
         RunEvent::ExecutorHeld { executor, why, .. } => (format!("{executor} is held: {why}"), Tone::Warn),
@@ -63,7 +63,9 @@ fn run_event(event: &RunEvent) -> Option<(String, Tone)> {
             let (word, tone) = if check.ok { ("passed", Tone::Good) } else { ("failed", Tone::Warn) };
             (format!("the check {word} on {what} after {}", duration(check.millis)), tone)
         }
-        RunEvent::Landed { paths, .. } => (format!("landed: {} files, uncommitted", paths.len()), Tone::Good),
+        RunEvent::Landed { paths, .. } => {
+            (format!("landed: {}, uncommitted", counted(paths.len(), "file")), Tone::Good)
+        }
         RunEvent::Undone { .. } => ("the landing was taken back".to_owned(), Tone::Warn),
     })
 }
@@ -92,7 +94,7 @@ pub(crate) fn unit_line(unit: &UnitView, name_width: usize, activity: Option<&st
         line.push_str(&format!("  attempt {}/{}", unit.attempt, unit.attempts_allowed));
     }
     if unit.files > 0 {
-        line.push_str(&format!("  {} files +{} -{}", unit.files, unit.added, unit.removed));
+        line.push_str(&format!("  {} +{} -{}", counted(unit.files, "file"), unit.added, unit.removed));
     }
     if unit.tokens > 0 {
         line.push_str(&format!("  {} tok", count(unit.tokens)));

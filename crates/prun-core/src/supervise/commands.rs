@@ -1,6 +1,7 @@
 //! What people may ask of a supervisor, and what it answers.
 
 use super::{Command, Effect, Reply, RepositoryCheck, Supervisor};
+use crate::digest::counted;
 use crate::event::{RequeuedBy, RetryHow, RunEvent, UnitEvent};
 use crate::ids::UnitId;
 use crate::outcome::{Channel, Outcome, StopReason};
@@ -35,12 +36,12 @@ impl Supervisor {
     fn stop_run(&mut self, at_once: bool, now: Now) -> String {
         self.record(RunEvent::RunStopRequested { now: at_once }, now);
         let units: Vec<UnitId> = self.run.units.iter().map(|unit| unit.setup.id.clone()).collect();
-        let mut stopped = 0;
+        let mut stopped = 0_usize;
         for unit in units {
             // Settled units refuse, and have nothing to stop.
-            stopped += u32::from(self.stop_unit(&unit, StopReason::RunStopped, at_once, now).is_ok());
+            stopped += usize::from(self.stop_unit(&unit, StopReason::RunStopped, at_once, now).is_ok());
         }
-        format!("stopping {stopped} units")
+        format!("stopping {}", counted(stopped, "unit"))
     }
 
     fn stop_unit(&mut self, id: &UnitId, reason: StopReason, at_once: bool, now: Now) -> Obeyed {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use prun_core::digest::counted;
 use prun_core::gate::{self, Gate};
 use prun_core::plan::Dirty;
 use prun_engine::git::Git;
@@ -75,7 +76,7 @@ fn judge(context: &Context, loaded: &LoadedPlan, survey: Survey) -> CliResult<Su
 
 fn ask_about(context: &Context, survey: &Survey) -> Option<Dirty> {
     let repo = survey.world.repo.as_ref()?;
-    context.ui.say(format!("{} files have uncommitted work:", repo.dirty));
+    context.ui.say(format!("uncommitted work in {}:", counted(repo.dirty, "file")));
     for path in &repo.dirty_first {
         context.ui.say(format!("  {path}"));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use prun_core::digest::duration;
+use prun_core::digest::{counted, duration};
 use prun_core::outcome::CheckFacts;
 use prun_engine::driver::DriverError;
 use prun_engine::executor::escape_line;
@@ -164,7 +164,10 @@ fn go_on(context: &Context, desk: &mut Desk<'_>, run: &OpenRun) -> CliResult {
     match desk.go_on().map_err(|error| failure(context, error, run))? {
         Outcome::Landed(landed) => {
             let name = run.card.run.short();
-            context.ui.line(format!("landed, uncommitted: {} files · undo: prun undo {name}", landed.paths.len()))?;
+            context.ui.line(format!(
+                "landed, uncommitted: {} · undo: prun undo {name}",
+                counted(landed.paths.len(), "file")
+            ))?;
         }
         Outcome::TakenBack => context.ui.line("taken back; the working tree is as it was before")?,
     }
@@ -204,7 +207,7 @@ fn summary(dry_run: &DryRun) -> String {
     if let Some(tree) = &dry_run.tree {
         parts.push(format!("tree {}", tree.get(..12).unwrap_or(tree)));
     }
-    parts.push(format!("{} files +{} -{}", dry_run.files.len(), dry_run.added, dry_run.removed));
+    parts.push(format!("{} +{} -{}", counted(dry_run.files.len(), "file"), dry_run.added, dry_run.removed));
     match &dry_run.verify {
         None => parts.push("not verified".to_owned()),
         Some(verify) => {
@@ -212,7 +215,7 @@ fn summary(dry_run: &DryRun) -> String {
             parts.push(format!("verify {} (base {base})", check(&verify.combination)));
         }
     }
-    parts.push(format!("{} conflicts", dry_run.conflicts.len()));
+    parts.push(counted(dry_run.conflicts.len(), "conflict"));
     parts.join(" · ")
 }
 

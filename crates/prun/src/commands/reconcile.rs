@@ -45,6 +45,7 @@ pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
     }
     let mut parts = match found.landing.len() {
         0 if found.ready => vec!["nothing to land".to_owned()],
+        1 => vec!["1 unit goes in".to_owned()],
         count => vec![format!("{count} units go in")],
     };
     for (units, what) in

@@ -25,7 +25,7 @@ fn a_unit_that_fails_at_first_succeeds_at_the_second_attempt() {
     [time] its workspace was ready after [n] ms
     [time] its dispatcher runs as process [pid]
     [time] its dispatcher settled it and left
-    [time] settled as succeeded: 1 files changed
+    [time] settled as succeeded: 1 file changed
     you can: prun result [run]/twice · prun diff [run]/twice
     --- stderr
     run [run] (twice)
@@ -90,7 +90,7 @@ fn each_way_to_fall_short_has_its_verdict() {
     BLOCKS slow  failed(hard-timeout): longer than its time limit   prun retry slow, prun accept slow -m WHY or prun exclude slow -m WHY
     BLOCKS quiet  failed(idle-stall): no sign of life within the idle limit (silent: output, cpu, files)   prun retry quiet, prun accept quiet -m WHY or prun exclude quiet -m WHY
     BLOCKS mute  failed(first-output): no output within the first-output limit (silent: output, cpu, files)   prun retry mute, prun accept mute -m WHY or prun exclude mute -m WHY
-    not ready · 10 block · 1 units go in · 1 have nothing to land
+    not ready · 10 block · 1 unit goes in · 1 have nothing to land
     --- stderr
     run [run] (silent, formless, lazy and 9 more)
     ");
@@ -142,7 +142,7 @@ fn without_a_result_the_output_is_saved_and_lands_only_when_it_is_named() {
     exit 0
     --- stdout
     note silent  accepted: read it
-    ready · 1 units go in · next: prun integrate [run] --dry-run
+    ready · 1 unit goes in · next: prun integrate [run] --dry-run
     --- stderr
     run [run] (silent)
     ");

@@ -289,7 +289,7 @@ fn a_run_that_is_under_way_is_not_resumed_nor_landed() {
     exit 5
     --- stdout
     BLOCKS waits  it is running   wait for it, or stop it: prun stop waits
-    not ready · 1 block · 1 units go in
+    not ready · 1 block · 1 unit goes in
     --- stderr
     run [run] (waits, quick)
     ");

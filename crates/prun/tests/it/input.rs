@@ -139,7 +139,7 @@ fn included_work_is_seen_and_never_comes_back_as_a_change() {
     exit 0
     --- stdout
       u.txt  looks
-    ready · tree dc05dfef216f · 1 files +1 -0 · not verified · 0 conflicts
+    ready · tree dc05dfef216f · 1 file +1 -0 · not verified · 0 conflicts
     --- stderr
     run [run] (looks)
     ");

@@ -67,8 +67,8 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
     exit 0
     --- stdout
     [run] 3/3 done · [span] · next [n]
-    add   succeeded  [span]  1 files +1 -0  added a line
-    new   succeeded  [span]  1 files +1 -0  a new file
+    add   succeeded  [span]  1 file +1 -0  added a line
+    new   succeeded  [span]  1 file +1 -0  a new file
     read  succeeded  [span]  nothing to do
     [time] the check passed on the base after [span]
     disk [n]
@@ -110,7 +110,7 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
     [time] its workspace was ready after [n] ms
     [time] its dispatcher runs as process [pid]
     [time] its dispatcher settled it and left
-    [time] settled as succeeded: 1 files changed
+    [time] settled as succeeded: 1 file changed
     you can: prun result [run]/add · prun diff [run]/add
     --- stderr
     run [run] (Three units)
@@ -234,8 +234,8 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
     exit 0
     --- stdout
     [run] 3/3 done · [span] · next [n]
-    add   succeeded  [span]  1 files +1 -0  applied  added a line
-    new   succeeded  [span]  1 files +1 -0  applied  a new file
+    add   succeeded  [span]  1 file +1 -0  applied  added a line
+    new   succeeded  [span]  1 file +1 -0  applied  a new file
     read  succeeded  [span]  nothing to do
     [time] the check passed on the base after [span]
     [time] the check passed on the combination after [span]
@@ -371,7 +371,7 @@ fn edits_and_commits_of_the_user_meanwhile_are_kept_and_merged() {
     --- stdout
       src/two.txt  top  (also your own edits)
     overlap src/two.txt  your working tree and top: change different lines
-    ready · tree d07155365da5 · 1 files +1 -1 · not verified · 0 conflicts
+    ready · tree d07155365da5 · 1 file +1 -1 · not verified · 0 conflicts
     landed, uncommitted; HEAD and index untouched · undo: prun undo [run]
     these also hold your own edits:  git add -- src/two.txt
     --- stderr
@@ -398,7 +398,7 @@ fn a_conflict_with_uncommitted_work_changes_nothing() {
     exit 6
     --- stdout
     CONFLICT src/two.txt  your working tree and top: the same lines are changed in different ways (line 2)
-    not ready · 0 files +0 -0 · not verified · 1 conflicts
+    not ready · 0 files +0 -0 · not verified · 1 conflict
     --- stderr
     run [run] (top)
     ");
@@ -416,7 +416,7 @@ fn units_that_change_the_same_lines_are_a_conflict_until_one_is_excluded() {
     exit 6
     --- stdout
     CONFLICT src/two.txt  alpha and beta: the same lines are changed in different ways (line 5)
-    not ready · 0 files +0 -0 · not verified · 1 conflicts
+    not ready · 0 files +0 -0 · not verified · 1 conflict
     --- stderr
     run [run] (alpha, beta)
     error: conflicts or overlaps stand in the way; nothing was changed

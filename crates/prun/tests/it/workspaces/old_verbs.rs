@@ -67,7 +67,7 @@ fn state_dirs_of_the_old_scripts_are_imported() {
     }
     std::fs::write(format!("{state_dir}/dispatch-pid"), "4194999\n").unwrap();
     let run = user.ok(&["import", &state_dir]);
-    has(&user.ok(&["reconcile", &run]), &["ready", "1 units go in"]);
+    has(&user.ok(&["reconcile", &run]), &["ready", "1 unit goes in"]);
     assert_eq!(user.ok(&["diff", &run, "--name-only"]), "unit u-1\nx");
 }
 
