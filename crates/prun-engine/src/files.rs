@@ -5,6 +5,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// How the temporary file of a write that is under way is named; after a crash it may stay behind.
+pub const TEMPORARY_PREFIX: &str = ".prun-";
+
 /// Whether a write must survive a power cut. Off for tests and benchmarks by `PRUN_DURABLE=off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -66,7 +69,7 @@ pub fn write_atomically_with_mode(
 ) -> Result<(), FileError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut temp = tempfile::Builder::new()
-        .prefix(".prun-")
+        .prefix(TEMPORARY_PREFIX)
         .permissions(std::fs::Permissions::from_mode(mode))
         .tempfile_in(dir)
         .map_err(FileError::at("create a temporary file in", dir))?;

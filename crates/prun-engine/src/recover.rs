@@ -13,7 +13,7 @@ use prun_core::outcome::AttemptFacts;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
-use crate::files::{Durability, write_atomically};
+use crate::files::{Durability, TEMPORARY_PREFIX, write_atomically};
 use crate::home::AttemptDir;
 use crate::workshop::{Workshop, remove_workspace};
 use crate::{dispatcher, process, state_dir};
@@ -51,6 +51,7 @@ pub fn observe(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Found {
             pause();
             continue;
         };
+        remove_half_written(&dir);
         if let Some(facts) = workshop.facts(unit, attempt) {
             return Found::Settled(Box::new(facts));
         }
@@ -85,6 +86,16 @@ fn take_fence(dir: &AttemptDir, durability: Durability) -> Option<Option<File>> 
     Some(Some(file))
 }
 
+/// Removes what a supervisor had half written when it died. Nobody else writes here while the fence is ours.
+fn remove_half_written(dir: &AttemptDir) {
+    for entry in std::fs::read_dir(dir.root()).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()) {
+            // A rest is never read, and goes with the run.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Ends who holds the fence and has not said who it is. Nothing of a worker can be alive yet.
 fn end_holders(dir: &AttemptDir) {
     for process in process::with_open_file(&dir.lock()) {
@@ -111,6 +122,18 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn what_was_half_written_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [".prun-M3nwVJ", "prompt.md", "fenced"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        remove_half_written(&AttemptDir::at(dir.path()));
+        let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["fenced", "prompt.md"]);
+    }
 
     #[test]
     fn the_fence_is_free_only_where_nobody_holds_it() {

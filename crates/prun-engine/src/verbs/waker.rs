@@ -78,19 +78,30 @@ impl Waker {
     /// Wakes `target` when `path` is made, replaced, closed after a write, or goes. Where directories on
     /// the way to it are missing, when the first of them is made.
     pub(super) fn watch_path(&mut self, path: &Path, target: usize) {
+        let mut nearest = None;
+        while let Some((dir, name)) = self.watch_nearest(path, target) {
+            // What was made between the failed look below and this watch gave no event: look down again, as
+            // long as that leads further down.
+            let is_missing_still = dir.join(&name).symlink_metadata().is_err();
+            if is_missing_still || nearest.as_ref() == Some(&dir) {
+                return;
+            }
+            nearest = Some(dir);
+        }
+    }
+
+    /// Watches the nearest directory on the way to `path` that is there; it, and the name to wait for in it.
+    fn watch_nearest(&mut self, path: &Path, target: usize) -> Option<(PathBuf, OsString)> {
         let mut path = path;
         while let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
             if let Some(watch) = self.watch_dir(dir) {
                 let targets = self.names.entry(watch).or_default();
-                if let Some(known) = targets.get_mut(name) {
-                    known.insert(target);
-                } else {
-                    targets.insert(name.to_owned(), BTreeSet::from([target]));
-                }
-                return;
+                targets.entry(name.to_owned()).or_default().insert(target);
+                return Some((dir.to_owned(), name.to_owned()));
             }
             path = dir;
         }
+        None
     }
 
     /// Wakes `target` when the process ends.
@@ -269,5 +280,38 @@ mod tests {
         waker.watch_path(Path::new("/tmp/x"), 1);
         waker.watch_process(&crate::process::own_identity(), 1);
         assert_eq!(waker.wait(Duration::from_millis(2)), Woken::default());
+    }
+
+    #[test]
+    fn a_file_on_the_way_is_watched_for_what_takes_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("x"), "no directory").unwrap();
+        let mut waker = Waker::new();
+        waker.watch_path(&dir.path().join("x/y/r.md"), 1);
+        std::fs::remove_file(dir.path().join("x")).unwrap();
+        assert_eq!(waker.wait(LONG), woken(&[1]));
+    }
+
+    /// Directories that come into being while the way down to them is being watched.
+    #[test]
+    fn a_name_is_seen_however_fast_the_directories_on_its_way_are_made() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..300 {
+            let path = dir.path().join(format!("{number}/d/e/f"));
+            let made = path.clone();
+            let maker = std::thread::spawn(move || {
+                std::fs::create_dir_all(made.parent().unwrap()).unwrap();
+                std::fs::write(made, "x").unwrap();
+            });
+            let mut waker = Waker::new();
+            loop {
+                waker.watch_path(&path, 1);
+                if path.exists() {
+                    break;
+                }
+                assert_ne!(waker.wait(Duration::from_secs(5)), Woken::default(), "nobody was told of {number}");
+            }
+            maker.join().unwrap();
+        }
     }
 }
