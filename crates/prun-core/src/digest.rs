@@ -118,6 +118,9 @@ fn line(unit: &UnitView, run: &str) -> String {
     };
     let why: String = unit.why.as_deref().unwrap_or(outcome).chars().take(120).collect();
     let word = if outcome.starts_with("stopped") { "STOPPED" } else { "FAIL" };
+    if unit.attempt == 0 {
+        return format!("{word} {name}  {why}   prun retry {run}/{name}");
+    }
     let attempts = format!("attempt {}/{}", unit.attempt, unit.attempts_allowed);
     format!("{word} {name}  {why}, {attempts}   prun logs {run}/{name} -n 40")
 }
@@ -228,6 +231,14 @@ mod tests {
         let text = digest(&view(vec![handed, unit("a", None, None)], RunViewState::Running), "k3f9");
         assert!(text.contains("1 running · 1 handed over"), "{text}");
         assert!(text.ends_with("HANDOFF mail   prun brief k3f9/mail"), "{text}");
+    }
+
+    #[test]
+    fn a_unit_that_never_began_has_no_logs_to_look_at() {
+        let mut waiting = unit("late", Some("stopped(run-stopped)"), Some("stopped while it waited"));
+        waiting.attempt = 0;
+        let text = digest(&view(vec![waiting], RunViewState::Cancelled), "k3f9");
+        assert!(text.ends_with("STOPPED late  stopped while it waited   prun retry k3f9/late"), "{text}");
     }
 
     #[test]

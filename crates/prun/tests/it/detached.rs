@@ -245,7 +245,7 @@ fn a_stopped_run_goes_on_where_it_was() {
     --- stdout
     [run] 0/2 done · 2 failed · stopped · [span] · next [n]
     STOPPED first  stopped with the run, attempt 1/2   prun logs [run]/first -n 40
-    STOPPED second  stopped while it waited, attempt 0/2   prun logs [run]/second -n 40
+    STOPPED second  stopped while it waited   prun retry [run]/second
     ");
     assert_eq!(json(&env, "status --json")["state"], "cancelled");
     assert_eq!(env.prun("reconcile").code, 5);
