@@ -5,7 +5,6 @@ mod keys;
 mod tails;
 
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use prun_core::digest::header;
 use prun_core::event::Event;
@@ -22,13 +21,11 @@ use prun_engine::{control, runs};
 use crate::context::Context;
 use crate::error::CliResult;
 use crate::interrupt;
+use crate::pace::Pace;
 use crate::print::{event_line, fit, unit_line};
 use crate::ui::Ui;
 use keys::Keys;
 use tails::Tails;
-
-/// How often the ledger is looked at. A look is one indexed query on an open database.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// What Ctrl-C does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +92,7 @@ impl Viewer<'_> {
         shown: Seq,
         on_interrupt: OnInterrupt,
     ) -> CliResult<ViewEnd> {
-        let mut quiet_looks = 0;
+        let (mut quiet_looks, mut pace) = (0, Pace::new());
         loop {
             let events = self.reader.after(self.state.seq)?;
             quiet_looks = if events.is_empty() { quiet_looks + 1 } else { 0 };
@@ -120,7 +117,8 @@ impl Viewer<'_> {
             if keys.try_iter().any(|key| key == DETACH) {
                 return Ok(ViewEnd::Detached);
             }
-            if interrupted.recv_timeout(LOOK).is_ok() && self.interrupted(on_interrupt) {
+            let pause = pace.after(!events.is_empty());
+            if interrupted.recv_timeout(pause).is_ok() && self.interrupted(on_interrupt) {
                 return Ok(ViewEnd::Interrupted);
             }
         }

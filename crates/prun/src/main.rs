@@ -8,6 +8,7 @@ mod error;
 mod exit_code;
 mod interrupt;
 mod live;
+mod pace;
 mod print;
 mod supervisor;
 mod ui;

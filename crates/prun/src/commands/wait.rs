@@ -11,9 +11,7 @@ use crate::context::{Context, Intent, OpenRun};
 use crate::error::CliResult;
 use crate::exit_code::ExitCode;
 use crate::interrupt;
-
-/// How often the ledger is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+use crate::pace::Pace;
 
 /// Wait for the first event of a run that calls for action
 #[derive(Debug, clap::Args)]
@@ -35,6 +33,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let mut run = context.find_run(args.run.as_deref(), Intent::Look)?;
     let deadline = (args.timeout > 0).then(|| Instant::now() + Duration::from_secs(args.timeout));
     let interrupted = interrupt::listen()?;
+    let (mut pace, mut seen) = (Pace::new(), run.state.seq);
     loop {
         if let Some(code) = woken(&run, Seq(args.since)) {
             return report(context, &run, args.json, code);
@@ -52,7 +51,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
             }
             return Ok(ExitCode::TimedOut);
         }
-        match interrupted.recv_timeout(LOOK) {
+        let is_new = run.state.seq != seen;
+        seen = run.state.seq;
+        match interrupted.recv_timeout(pace.after(is_new)) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(ExitCode::Interrupted),
         }
