@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::clone::copy_index;
-use super::mirror;
+use super::mirror::{self, Mirror};
 use super::source::{Source, SourceError, SourceNote};
 use super::store::{Quarantine, Store};
 use super::worktree::WorkTree;
@@ -86,7 +86,7 @@ pub fn snapshot(
     base: &Base,
     ignore: &[PathBuf],
 ) -> Result<Base, DirtyError> {
-    mirror::ensure(home, store, base)?;
+    let mirror = mirror::ensure(home, store, base)?;
     let head = source.resolve("HEAD")?;
     let quarantine = store.quarantine()?;
     let work_tree = open(source, &quarantine, &head)?;
@@ -95,7 +95,20 @@ pub fn snapshot(
     work_tree.take(&listing)?;
     let commit = commit(store, &quarantine, &work_tree, base, &head)?;
     quarantine.admit()?;
+    complete(store, &mirror, &commit, base)?;
     Ok(store.base(&commit)?)
+}
+
+/// Puts all that the carried work adds to its base into the store, which a clone reads alone. Git wrote no object
+/// that the mirror knew from an earlier run, and none that the user has staged.
+fn complete(store: &Store, mirror: &Mirror, commit: &str, base: &Base) -> Result<(), WorkspaceError> {
+    let pack = store
+        .command(["pack-objects", "--revs", "--stdout", "-q"])
+        .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", encode::alternates_variable([mirror.objects().as_path()]))
+        .input(format!("{commit}\n^{}\n", base.commit))
+        .run()?;
+    store.command(["index-pack", "--stdin"]).input(pack.stdout).run()?;
+    Ok(())
 }
 
 fn commit(
@@ -210,7 +223,8 @@ mod tests {
 
     fn make_dirty(fixture: &Fixture) {
         fixture.write("README", "edited\n");
-        fixture.write("staged", "x");
+        // Of these bytes only the user's repository has an object.
+        fixture.write("staged", "staged\n");
         fixture.run(&["add", "staged"]);
         fs::remove_file(fixture.repo.join("src/a.rs")).unwrap();
         fixture.write("new/file", "x");
@@ -318,6 +332,27 @@ mod tests {
             unit.write("README", "edited\nby the unit\n");
             assert_eq!(unit.changed(), ["M README"]);
             assert_eq!(state_of(&fixture.repo), before);
+        }
+    }
+
+    #[test]
+    fn work_carried_once_is_carried_again_by_the_next_run() {
+        for git in gits() {
+            let fixture = Fixture::new(&git);
+            make_dirty(&fixture);
+            let source = fixture.source();
+            let head = source.resolve("HEAD").unwrap();
+            // The mirror knows every object from the first run on; the store of the next one starts empty.
+            for name in ["first", "second"] {
+                let run = fixture.temp.path().join(name);
+                fs::create_dir(&run).unwrap();
+                let store = Store::create(&run.join("store.git"), &source).unwrap();
+                let base = snapshot(&fixture.home(), &source, &store, &head, &own(&fixture)).unwrap();
+                let unit = fixture.clone_of(store, base, &run);
+                assert_eq!(fs::read(unit.clone.join("README")).unwrap(), b"edited\n", "{name}");
+                assert!(unit.clone.join("new/file").exists(), "{name}");
+                assert_eq!(fs::read(unit.clone.join("staged")).unwrap(), b"staged\n", "{name}");
+            }
         }
     }
 
