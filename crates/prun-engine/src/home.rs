@@ -148,10 +148,16 @@ impl RunDir {
         self.root.join("fingerprint.json")
     }
 
+    /// The directory that holds the landings.
+    #[must_use]
+    pub fn landings(&self) -> PathBuf {
+        self.root.join("landings")
+    }
+
     /// The directory of one landing: its journal, and what `undo` puts back.
     #[must_use]
     pub fn landing(&self, number: u32) -> PathBuf {
-        self.root.join("landings").join(number.to_string())
+        self.landings().join(number.to_string())
     }
 
     /// The directory of an attempt, relative to this one.

@@ -55,7 +55,8 @@ pub fn observe(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Found {
         if let Some(facts) = workshop.facts(unit, attempt) {
             return Found::Settled(Box::new(facts));
         }
-        if state_dir::find_in(dir.root()).is_none() {
+        let cannot_tell = std::fs::read_dir(dir.root()).is_err_and(|error| error.kind() != ErrorKind::NotFound);
+        if !cannot_tell && state_dir::find_in(dir.root()).is_none() {
             remove_workspace(&dir);
             return Found::NeverStarted;
         }
@@ -66,10 +67,14 @@ pub fn observe(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Found {
 /// Ends and saves what a dispatcher left that died under its own supervisor.
 #[must_use]
 pub fn clean(workshop: &Workshop, unit: &UnitId, attempt: Attempt) -> Option<AttemptFacts> {
-    match observe(workshop, unit, attempt) {
-        Found::Settled(facts) => Some(*facts),
-        Found::Dead(facts) => facts.map(|facts| *facts),
-        Found::Alive(_) | Found::NeverStarted => None,
+    loop {
+        match observe(workshop, unit, attempt) {
+            Found::Settled(facts) => return Some(*facts),
+            Found::Dead(facts) => return facts.map(|facts| *facts),
+            Found::NeverStarted => return None,
+            // Somebody said that it is gone, and it is not: nothing may begin in its place before it is.
+            Found::Alive(_) => pause(),
+        }
     }
 }
 

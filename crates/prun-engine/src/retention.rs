@@ -132,7 +132,12 @@ impl<'a> Cleaning<'a> {
     /// Directories of trials and checks that were cut short. A merge workspace that stands is somebody's work.
     fn left_behind(&self) -> Vec<Item> {
         let root = self.workshop.run_dir.root();
-        let resolution = std::fs::read_to_string(root.join("resolution.json")).unwrap_or_default();
+        let resolution = match std::fs::read_to_string(root.join("resolution.json")) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            // What cannot be read may name any of them.
+            Err(_) => return Vec::new(),
+        };
         let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
         let is_left = |name: &str| name == "base-check" || (name.starts_with("trial-") && !resolution.contains(name));
         entries

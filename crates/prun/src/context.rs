@@ -141,11 +141,12 @@ impl Context {
 
     fn open(&self, card: RunCard) -> CliResult<OpenRun> {
         let dir = self.home.run(&card.run);
+        // Asked first: a supervisor that leaves has recorded its last event before.
+        let driven = runs::supervisor(&dir).is_some();
         let mut reader = Reader::open(&dir)?;
         let events = reader.after(Seq(0))?;
         let state =
             RunState::replay(&events).map_err(|error| DriverError::Damaged { run: card.run.to_string(), error })?;
-        let driven = runs::supervisor(&dir).is_some();
         Ok(OpenRun { card, dir, events, state, driven, reader })
     }
 

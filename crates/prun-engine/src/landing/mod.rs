@@ -3,6 +3,8 @@
 //! Whoever lands holds the run's lock from the trial to the record, so no supervisor and no second landing
 //! can come in between.
 
+mod merge;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -19,12 +21,13 @@ use crate::files::{FileError, write_atomically};
 use crate::integrate::journal::{Journal, Phase};
 use crate::integrate::land::{self, StopAfter};
 use crate::integrate::prepare::Verified;
-use crate::integrate::resolve::{self, Resolution};
+use crate::integrate::resolve;
 use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
 use crate::ledger::{LedgerError, RunLock, Writer};
 use crate::reharvest::changed_since;
 use crate::workshop::{CHECK_LIMIT, Workshop};
 use crate::workspace::source::{Source, SourceError};
+use merge::Merge;
 
 /// Why a run was not landed. But for `Land`, nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +125,8 @@ struct Material {
     units: Vec<(UnitId, String)>,
     /// The units that are in the working tree afterwards.
     applies: Vec<UnitId>,
+    /// It is what the user made of them in a merge workspace.
+    resolved: bool,
     store: PathBuf,
 }
 
@@ -200,18 +205,26 @@ impl<'a> Desk<'a> {
             self.refuse_changed(&mut reconciliation)?;
         }
         if resolved {
-            let resolution = self.resolution()?.ok_or(LandingError::NoLanding("continue"))?;
+            let Merge { resolution, units } = self.merge()?.ok_or(LandingError::NoLanding("continue"))?;
+            let now = reconciliation.landing.iter().map(|one| (&one.unit, &one.tree));
+            if !now.eq(units.iter().map(|(unit, tree)| (unit, tree))) {
+                let message = "the units have changed since the merge workspace was made: drop it and make another one";
+                return Err(LandingError::Resolution(message.to_owned()));
+            }
             let made = resolve::resolved(&self.workshop.git, &target, &resolution)?;
             let name = "resolved".parse().expect("a plain word is a unit id");
             let (applies, base_tree) = (resolution.units, resolution.base_tree);
             let units = vec![(name, made.tree)];
-            return Ok((target, Material { reconciliation, base_tree, units, applies, store: made.store }));
+            return Ok((
+                target,
+                Material { reconciliation, base_tree, units, applies, store: made.store, resolved: true },
+            ));
         }
         let landing = reconciliation.landing.iter().map(|one| (one.unit.clone(), one.tree.clone()));
         let units: Vec<(UnitId, String)> = landing.collect();
         let applies = units.iter().map(|(unit, _)| unit.clone()).collect();
         let store = self.workshop.run_dir.store();
-        Ok((target, Material { reconciliation, base_tree, units, applies, store }))
+        Ok((target, Material { reconciliation, base_tree, units, applies, store, resolved: false }))
     }
 
     /// What lands is what was harvested, and that is what lies in the workspaces: else somebody works there.
@@ -269,59 +282,6 @@ impl<'a> Desk<'a> {
         self.state.setup.as_ref().and_then(|setup| setup.base_tree.clone()).unwrap_or_default()
     }
 
-    /// Makes a workspace outside the repository in which the user resolves what is at odds.
-    ///
-    /// # Errors
-    /// Nothing is at odds, or a workspace stands already.
-    pub fn resolve(&self, trial: Trial) -> Result<Resolution, LandingError> {
-        if let Some(resolution) = self.resolution()? {
-            let message = format!("a merge workspace stands already: {}", resolution.dir.display());
-            return Err(LandingError::Resolution(message));
-        }
-        if trial.dry_run.tree.is_some() {
-            return Err(LandingError::Resolution("nothing is at odds; there is nothing to resolve".to_owned()));
-        }
-        let Trial { prepared, material, place, .. } = trial;
-        // The quarantine holds the merge's objects until the end.
-        let place = place.keep();
-        let dir = place.join("merge");
-        let resolution = prepared.resolve(&material.base_tree, &material.units, &material.store, &dir)?;
-        let text = serde_json::to_vec_pretty(&resolution).expect("plain data with string keys");
-        write_atomically(&self.resolution_file(), &text, self.workshop.durability)?;
-        Ok(resolution)
-    }
-
-    /// Drops the merge workspace.
-    ///
-    /// # Errors
-    /// There is none, or it cannot be removed.
-    pub fn abort(&self) -> Result<(), LandingError> {
-        let resolution = self.resolution()?.ok_or(LandingError::NoLanding("abort"))?;
-        resolve::abort(&resolution)?;
-        let file = self.resolution_file();
-        std::fs::remove_file(&file).map_err(FileError::at("remove", &file))?;
-        Ok(())
-    }
-
-    /// The merge workspace that stands, where there is one.
-    ///
-    /// # Errors
-    /// Its record cannot be read.
-    pub fn resolution(&self) -> Result<Option<Resolution>, LandingError> {
-        let file = self.resolution_file();
-        match std::fs::read(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(FileError::at("read", &file)(error).into()),
-            Ok(text) => {
-                Ok(Some(serde_json::from_slice(&text).map_err(|error| FileError::at("read", &file)(error.into()))?))
-            }
-        }
-    }
-
-    fn resolution_file(&self) -> PathBuf {
-        self.workshop.run_dir.root().join("resolution.json")
-    }
-
     /// Lands what the trial showed, and records it.
     ///
     /// # Errors
@@ -347,8 +307,9 @@ impl<'a> Desk<'a> {
         write_atomically(&dir.join("landing.json"), &text, durability)?;
         land::land(&journal, StopAfter(None))?;
         self.record_landing(number, &record)?;
-        if self.resolution()?.is_some() {
-            self.abort()?;
+        if trial.material.resolved {
+            // It has landed; a workspace that cannot be removed now is removed by `--abort`.
+            let _ = self.abort();
         }
         Ok(Landed { number, paths: record.paths })
     }
@@ -393,7 +354,11 @@ impl<'a> Desk<'a> {
         let standing = self.state.landings.iter().rev().find(|landing| !landing.undone).map(|landing| landing.number);
         let number = self.cut_off()?.or(standing).ok_or(LandingError::NoLanding("undo"))?;
         let journal = Journal::open(&self.workshop.run_dir.landing(number), self.workshop.durability)?;
-        land::undo(&journal, StopAfter(None))?;
+        let is_recorded = self.state.landings.iter().any(|landing| landing.number == number && !landing.undone);
+        // An undo that was killed before it was recorded is done; only the record is missing.
+        if journal.phase()? != Phase::Undone || !is_recorded {
+            land::undo(&journal, StopAfter(None))?;
+        }
         if self.state.landings.iter().any(|landing| landing.number == number) {
             self.record_undo(number)?;
         }
@@ -404,15 +369,10 @@ impl<'a> Desk<'a> {
         self.cut_off()?.map_or(Ok(()), |number| Err(LandingError::CutOff(number)))
     }
 
-    /// A landing whose journal says other than the ledger.
+    /// The newest landing whose journal says other than the ledger.
     fn cut_off(&self) -> Result<Option<u32>, LandingError> {
-        let number = self.state.landings.last().map_or(1, |landing| landing.number);
-        for number in [number, number + 1] {
-            let dir = self.workshop.run_dir.landing(number);
-            if !dir.join("phase.json").exists() {
-                continue;
-            }
-            let phase = Journal::open(&dir, self.workshop.durability)?.phase()?;
+        for number in self.journals()?.into_iter().rev() {
+            let phase = Journal::open(&self.workshop.run_dir.landing(number), self.workshop.durability)?.phase()?;
             let recorded = self.state.landings.iter().find(|landing| landing.number == number);
             let agrees = match (phase, recorded) {
                 (Phase::Landed, Some(landing)) => !landing.undone,
@@ -425,6 +385,20 @@ impl<'a> Desk<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The numbers of all landings that have a journal, also of those that came to nothing, in order.
+    fn journals(&self) -> Result<Vec<u32>, LandingError> {
+        let dir = self.workshop.run_dir.landings();
+        let entries = match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(FileError::at("read", &dir))?,
+        };
+        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+        let mut numbers: Vec<u32> = entries.flatten().filter_map(number).collect();
+        numbers.retain(|number| self.workshop.run_dir.landing(*number).join("phase.json").exists());
+        numbers.sort_unstable();
+        Ok(numbers)
     }
 
     /// A directory that holds a landing is never used again.
