@@ -54,7 +54,7 @@ fn run_event(event: &RunEvent) -> Option<(String, Tone)> {
         RunEvent::RepositoryTouched { what } => {
             (format!("a worker touched the repository: {}", what.join("; ")), Tone::Bad)
         }
-        RunEvent::RepositoryMoved { what } => (format!("you worked meanwhile: {what}"), Tone::Dim),
+        RunEvent::RepositoryMoved { what } => (format!("the repository changed meanwhile: {what}"), Tone::Dim),
         RunEvent::RunStopRequested { .. } => ("the run is being stopped".to_owned(), Tone::Warn),
         RunEvent::RunEnded { cancelled: false } => ("the run has ended".to_owned(), Tone::Strong),
         RunEvent::RunEnded { cancelled: true } => ("the run was stopped".to_owned(), Tone::Warn),

@@ -77,7 +77,7 @@ fn write_patch(context: &Context, run: &OpenRun, unit: &UnitId, dir: &AttemptDir
 }
 
 /// The checkout where there is one, else the directory that the worker was started in.
-fn workspace(dir: &AttemptDir) -> CliResult<PathBuf> {
+pub(super) fn workspace(dir: &AttemptDir) -> CliResult<PathBuf> {
     let text = std::fs::read(dir.spec()).map_err(|_| CliError::usage("its workspace was not prepared"))?;
     let spec: AttemptSpec = serde_json::from_slice(&text).map_err(|error| {
         CliError::new(ExitCode::Unexpected, format!("cannot read {}: {error}", dir.spec().display()))

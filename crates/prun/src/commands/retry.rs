@@ -6,7 +6,7 @@ use prun_core::supervise::Command;
 use prun_core::unit::Unit;
 
 use crate::context::{Context, Intent};
-use crate::error::CliResult;
+use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::supervisor;
 
@@ -28,6 +28,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let (mut run, unit) = context.find_unit(&args.unit, Intent::Change)?;
+    if args.continues
+        && let Ok(workspace) = super::path::workspace(&run.last_attempt(&unit)?)
+        && !workspace.exists()
+    {
+        let message = format!("{unit} cannot be continued: its workspace {} is gone", workspace.display());
+        return Err(CliError::usage(message).hint(format!("prun retry {unit} starts it afresh")));
+    }
     let how = if args.continues { RetryHow::Continue } else { RetryHow::Fresh };
     let reason = args.continues.then(|| reason(run.unit(&unit))).flatten();
     let message = args.message.clone().or(reason);

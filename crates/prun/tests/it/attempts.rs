@@ -221,6 +221,13 @@ fn retry_starts_afresh_and_continue_goes_on_with_the_reason() {
     assert_eq!(env.prun("retry again --continue").code, 0);
     assert_eq!(wait_for_end(&env, &id).code, 0);
     assert_eq!(read_if_there(&fresh.join("log.txt")), "2\n3\n4\n");
+
+    // Where the workspace is gone, that is said at once.
+    std::fs::remove_dir_all(&fresh).unwrap();
+    let gone = env.prun("retry again --continue");
+    assert_eq!(gone.code, 2, "{gone}");
+    assert!(gone.stderr.contains("is gone\n"), "{gone}");
+    assert!(gone.stderr.contains("prun retry again starts it afresh"), "{gone}");
 }
 
 #[test]
