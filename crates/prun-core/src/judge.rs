@@ -53,7 +53,8 @@ fn limit_cause(reason: StopReason) -> Option<Cause> {
 fn judge_exit(facts: &AttemptFacts) -> Option<Outcome> {
     let lingered = facts.stopped == Some(StopReason::Lingered);
     match facts.exit {
-        Exit::Signal { .. } | Exit::Code { .. } if lingered => None,
+        // Whatever ended it: a client that said it failed has failed.
+        Exit::Signal { .. } | Exit::Code { .. } if lingered && facts.final_event != FinalEvent::Failed => None,
         Exit::Signal { signal: SIGKILL } if facts.oom_killed => Some(Outcome::Failed(Cause::Oom)),
         Exit::Signal { .. } => Some(Outcome::Failed(Cause::Signal)),
         Exit::Code { code } if code != 0 => Some(Outcome::Failed(Cause::ExitCode)),
@@ -177,6 +178,8 @@ mod tests {
         facts.stopped = Some(StopReason::Lingered);
         facts.exit = Exit::Signal { signal: 15 };
         assert_eq!(judge(&facts), Outcome::Succeeded);
+        facts.final_event = FinalEvent::Failed;
+        assert_ne!(judge(&facts), Outcome::Succeeded, "it lingered after it had failed");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::event::{Event, EventKind, ProcessIdentity, RunEvent, RunSetup, UnitEvent};
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
-use crate::outcome::{Cause, CheckFacts};
+use crate::outcome::{Cause, CheckFacts, Outcome, StopReason};
 use crate::time::Timestamp;
-use crate::unit::{IllegalTransition, Unit, UnitState};
+use crate::unit::{Disposition, IllegalTransition, Unit, UnitState};
 
 /// Everything that the events of a run say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,7 +162,20 @@ impl RunState {
             seq,
             unit: id.clone(),
             illegal,
-        })
+        })?;
+        // A unit that waits again is not the end of the run, whoever wrote that it had ended.
+        if matches!(event, UnitEvent::UnitRequeued { .. }) {
+            self.ended = None;
+        }
+        Ok(())
+    }
+
+    /// Whether units stand as an earlier stop of the run left them, for a resume to go on with.
+    #[must_use]
+    pub fn has_stopped_units(&self) -> bool {
+        let stopped = Outcome::Stopped(StopReason::RunStopped);
+        let mut units = self.units.iter();
+        units.any(|unit| unit.outcome() == Some(&stopped) && unit.disposition == Disposition::Unreviewed)
     }
 
     fn apply_run(&mut self, kind: &RunEvent, event: &Event) -> Result<(), ApplyError> {

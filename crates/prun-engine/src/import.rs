@@ -156,8 +156,9 @@ fn look(home: &Home, path: &Path) -> Result<Found, ImportError> {
     let unit = state_dir::unit_of(&state_dir).filter(|_| state_dir.is_dir()).ok_or_else(not)?;
     let identity = state_dir::read_identity(&state_dir).ok();
     let recorded = state_dir::read_facts(&state_dir).ok();
+    let works_on = identity.as_ref().and_then(|identity| identity.worker.as_ref()).is_some_and(process::is_alive);
     let process = identity.map(|identity| identity.dispatcher).unwrap_or_else(|| by_number(&state_dir));
-    if recorded.is_none() && process::is_alive(&process) {
+    if recorded.is_none() && (works_on || process::is_alive(&process)) {
         return Err(ImportError::Alive { unit, path: state_dir });
     }
     let mut facts = recorded.unwrap_or_else(|| facts_of_entries(&unit, &state_dir));

@@ -291,6 +291,14 @@ fn numbered_entries(dir: &str) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
 }
 
+/// Raises the soft limit of open files to the hard one: whoever watches many processes needs a descriptor for
+/// each. Where it cannot be raised, polling does the rest.
+pub fn raise_descriptor_limit() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};

@@ -131,9 +131,8 @@ impl Supervisor {
     }
 
     fn start(&mut self, process: ProcessIdentity, version: String, resume: bool, now: Now) {
-        let was_stopped = self.run.stop.is_some();
         self.record(RunEvent::SupervisorStarted { process, version }, now);
-        if resume && was_stopped {
+        if resume {
             self.requeue_stopped(now);
         }
         self.verify_base();
@@ -356,7 +355,10 @@ impl Supervisor {
     }
 
     fn note_repository(&mut self, touched: Vec<String>, moved: Option<String>, now: Now) {
-        self.repository = RepositoryCheck::Done;
+        // A retry that came meanwhile makes another look due.
+        if self.repository == RepositoryCheck::UnderWay {
+            self.repository = RepositoryCheck::Done;
+        }
         if !touched.is_empty() {
             self.record(RunEvent::RepositoryTouched { what: touched }, now);
         }
@@ -366,7 +368,11 @@ impl Supervisor {
     }
 
     fn end_if_over(&mut self, now: Now) {
-        if self.run.ended.is_some() || self.run.supervisor.is_none() || !self.run.is_settled() || self.verifying_base {
+        if self.run.ended.is_some()
+            || self.run.supervisor.is_none()
+            || !self.run.is_settled()
+            || self.waits_for_base_check()
+        {
             return;
         }
         match self.repository {
@@ -380,6 +386,11 @@ impl Supervisor {
                 self.effects.push(Effect::Leave);
             }
         }
+    }
+
+    /// A run that is being stopped does not wait for a check that may take as long as the work.
+    fn waits_for_base_check(&self) -> bool {
+        self.verifying_base && self.run.stop.is_none()
     }
 
     fn state(&self, unit: &UnitId) -> Option<&UnitState> {

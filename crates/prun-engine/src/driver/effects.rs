@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use prun_core::event::ProcessIdentity;
 use prun_core::ids::{Attempt, UnitId};
 use prun_core::supervise::{Effect, Input, Observation};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
-use super::watcher::Watched;
+use super::watcher::{Seen, Watched};
 use super::{Driver, Event};
 use crate::process;
 use crate::recover::{self, Found};
@@ -68,7 +69,8 @@ impl Driver {
                     Event::Input(Box::new(Input::BaseVerified { tree, check }))
                 });
             }
-            Effect::Leave => self.left = true,
+            // A command of the same turn may have begun the run anew.
+            Effect::Leave => self.left = self.core.run().ended.is_some(),
         }
     }
 
@@ -93,7 +95,7 @@ impl Driver {
         let log_path = dir.root().join("dispatcher.log");
         let log = File::create(&log_path).map_err(|error| format!("cannot create {}: {error}", log_path.display()))?;
         let program = own_program().map_err(|error| format!("cannot find prun's own program: {error}"))?;
-        let child = Command::new(&program)
+        let mut child = Command::new(&program)
             .arg("__dispatch")
             .arg(dir.spec())
             .env("PRUN_HOME", self.workshop.home.root())
@@ -103,29 +105,55 @@ impl Driver {
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
         let pid = child.id();
-        self.children.insert(key, child);
         // It is our child and not waited for yet, so the number is still its own.
-        process::identity(pid).ok_or_else(|| format!("cannot read the identity of process {pid}"))
+        if let Some(process) = process::identity(pid) {
+            self.children.insert(key, child);
+            return Ok(process);
+        }
+        // One that cannot be told apart from others must not go on unwatched.
+        let _ = child.kill().and_then(|()| child.wait());
+        Err(format!("cannot read the identity of process {pid}"))
     }
 
     fn watch(&mut self, unit: UnitId, attempt: Attempt, process: &ProcessIdentity) {
         let dir = self.workshop.attempt_dir(&unit, attempt);
         match open_pidfd(process) {
-            Some(pidfd) => self.watcher.watch(Watched { unit, attempt, pidfd, dir }),
-            None => {
+            Ok(Some(pidfd)) => self.watcher.watch(Watched { unit, attempt, pidfd, dir }),
+            Ok(None) => {
                 let gone = self.exited(unit, attempt);
                 self.send(gone);
             }
+            // No descriptor is left for it: to be looked at again and again is slower, and as good.
+            Err(_) => self.look_until_it_ends(unit, attempt, process.clone()),
         }
+    }
+
+    fn look_until_it_ends(&self, unit: UnitId, attempt: Attempt, process: ProcessIdentity) {
+        let sender = self.sender.clone();
+        std::thread::spawn(move || {
+            while process::is_alive(&process) {
+                pause();
+            }
+            // The driver may have left meanwhile.
+            let _ = sender.send(Event::Seen(Seen::Exited(unit, attempt)));
+        });
     }
 }
 
 /// A pidfd of just this process, or `None` where it is gone.
-fn open_pidfd(process: &ProcessIdentity) -> Option<std::os::fd::OwnedFd> {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(process.pid).ok()?)?;
-    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // Checked after the opening: the number cannot be given to another process while we hold it.
-    (process::identity(process.pid).as_ref() == Some(process)).then_some(pidfd)
+fn open_pidfd(process: &ProcessIdentity) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
+    let Some(pid) = i32::try_from(process.pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(None) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        // Checked after the opening: the number cannot be given to another process while we hold it.
+        Ok(pidfd) => Ok((process::identity(process.pid).as_ref() == Some(process)).then_some(pidfd)),
+        Err(Errno::SRCH) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "without a descriptor there is nothing to wait for")]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(500));
 }
 
 /// The file of the program that runs; `/proc` also finds one that was replaced meanwhile.

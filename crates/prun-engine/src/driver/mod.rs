@@ -74,6 +74,8 @@ enum Event {
 
 /// A supervisor at work.
 pub struct Driver {
+    // Dropped before the writer: once the lock is free a successor makes its own socket at the same path.
+    _server: Server,
     core: Supervisor,
     writer: Writer,
     workshop: Arc<Workshop>,
@@ -90,7 +92,6 @@ pub struct Driver {
     askers: HashMap<u64, Sender<Reply>>,
     next_token: u64,
     left: bool,
-    _server: Server,
 }
 
 /// Drives the run of `workshop` to its end. `resume`: units that an earlier stop ended go on. `ready` is
@@ -139,7 +140,11 @@ pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(
     driver.turn(vec![Event::Input(Box::new(Input::Started { process, version, resume }))])?;
     // Only now: who waits for the word would otherwise still read an earlier end of the run in the ledger.
     ready();
-    driver.run()
+    let workshop = Arc::clone(&driver.workshop);
+    let ended = driver.run();
+    // Its threads end with this process; what they started would not.
+    workshop.end_base_check();
+    ended
 }
 
 /// The state that the ledger of a run tells.
@@ -218,6 +223,7 @@ impl Driver {
         }
         self.writer.append(&recorded)?;
         acts.into_iter().for_each(|act| self.carry_out(act));
+        self.drop_unused_fences();
         for (token, reply) in answers {
             if let Some(asker) = self.askers.remove(&token) {
                 // Who asked may be gone; the command took effect all the same.
@@ -225,6 +231,19 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// An attempt that was prepared and may not start any more gives back its fence and its workspace.
+    fn drop_unused_fences(&mut self) {
+        let core = &self.core;
+        let is_wanted = |unit: &UnitId, attempt: Attempt| {
+            core.run().unit(unit).is_some_and(|unit| unit.attempt() == attempt && unit.is_active())
+        };
+        let unused = self.fences.extract_if(|(unit, attempt), _| !is_wanted(unit, *attempt));
+        for ((unit, attempt), fence) in unused.collect::<Vec<_>>() {
+            workshop::remove_workspace(&self.workshop.attempt_dir(&unit, attempt));
+            drop(fence);
+        }
     }
 
     fn input(&mut self, event: Event) -> Option<Input> {

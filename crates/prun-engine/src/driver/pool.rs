@@ -38,7 +38,13 @@ fn work(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match job {
-            Ok(job) => job(),
+            Ok(job) => {
+                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
+                    // A job that never answers would leave its unit hanging for ever. A dead supervisor is
+                    // seen, and resumed; its dispatchers go on.
+                    std::process::abort();
+                }
+            }
             Err(_) => return,
         }
     }

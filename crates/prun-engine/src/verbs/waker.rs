@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use prun_core::event::ProcessIdentity;
 use rustix::event::epoll;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open, setrlimit};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
 
-use crate::process::is_alive;
+use crate::process::{is_alive, raise_descriptor_limit};
 
 /// What makes a name worth a look. Writes are not among it: a file that is written to again and again
 /// would wake us again and again, and its close or the poll tells as well.
@@ -210,13 +210,6 @@ impl Waker {
 /// Lets time pass; a signal ends it early.
 fn pause(time: Duration) {
     let _ = rustix::event::poll(&mut [], Timespec::try_from(time).ok().as_ref());
-}
-
-/// One descriptor a process is needed. Where it cannot be raised the poll does the rest.
-fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 #[cfg(test)]

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{OnceLock, RwLock};
 use std::time::Duration;
 
-use prun_core::event::RunSetup;
+use prun_core::event::{RetryHow, RunSetup};
 use prun_core::ids::{Attempt, ExecutorName, RunId, UnitId};
 use prun_core::outcome::AttemptFacts;
 use prun_core::plan::{PlanFile, UnitPlan};
 use prun_core::run::RunState;
 use prun_core::schedule::{Capacity, Resources};
-use prun_core::unit::NextAttempt;
+use prun_core::unit::{AttemptRecord, NextAttempt};
 
 use crate::executor::{Executor, Registry};
 use crate::files::Durability;
@@ -101,6 +101,8 @@ pub struct Order {
 struct Previous {
     dir: AttemptDir,
     session: Option<Resumed>,
+    /// The set-up command of its workspace has come to a good end.
+    is_set_up: bool,
 }
 
 impl Workshop {
@@ -184,12 +186,28 @@ impl Workshop {
         let previous = before.map(|record| Previous {
             dir: self.run_dir.attempt(&record.dir),
             session: record.facts.as_ref().and_then(|facts| facts.session.as_ref()).map(resumed),
+            is_set_up: is_set_up(&state.attempts, record.attempt),
         });
         let (base, repo, subdir, unseen) = (base_of(setup), setup.repo.clone(), setup.subdir.clone(), setup.unseen);
         let has_queued = self.has_queued_checkout(run);
         self.ordered.fetch_add(1, SeqCst);
         Order { unit: plan.clone(), attempt, executor, next, previous, repo, base, subdir, unseen, has_queued }
     }
+}
+
+/// Whether the set-up has succeeded in the workspace of `attempt`: in that attempt, or in one that it continues.
+fn is_set_up(attempts: &[AttemptRecord], attempt: Attempt) -> bool {
+    let back = attempts.iter().rev().skip_while(|record| record.attempt > attempt);
+    for record in back {
+        let setup = record.facts.as_ref().and_then(|facts| facts.setup.as_ref());
+        if let Some(setup) = setup {
+            return setup.ok;
+        }
+        if record.begins.how == RetryHow::Fresh {
+            return false;
+        }
+    }
+    false
 }
 
 /// The base that a run was started with.

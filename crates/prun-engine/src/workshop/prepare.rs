@@ -87,6 +87,9 @@ impl Workshop {
         let prompt = self.prompt(dir, order, &workspace, resumes.is_some(), worker.is_none());
         // Prompt and spec need not survive a power cut: where they are lost the attempt had only begun.
         write_atomically(&dir.prompt(), prompt.as_bytes(), Durability::Cached).map_err(|error| error.to_string())?;
+        // A workspace that goes on is set up once; one in which that was cut short is set up now.
+        let is_set_up = continued.is_some_and(|previous| previous.is_set_up);
+        let setup = self.plan.setup.as_ref().filter(|_| !is_set_up && workspace.harvest.is_some());
         let stream = worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream);
         let spec = AttemptSpec {
             version: SPEC_VERSION,
@@ -102,7 +105,7 @@ impl Workshop {
             cwd: Some(workspace.cwd),
             env: environment(executor, &order.unit),
             limits: limits(&order.unit, stream),
-            setup: self.plan.setup.as_ref().filter(|_| continued.is_none() && workspace.harvest.is_some()).map(check),
+            setup: setup.map(check),
             verify: order.unit.verify.as_ref().map(check),
             deliverables: order.unit.deliverables.clone(),
             expects_changes: order.unit.mode == Mode::Write,

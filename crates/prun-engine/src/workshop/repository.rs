@@ -57,14 +57,23 @@ impl Workshop {
         Ok(compare(&before.fingerprint, &after, &from_clones))
     }
 
+    /// Ends what a check of the base has started and not ended yet.
+    pub fn end_base_check(&self) {
+        contain::reap_marked(&self.base_check_token());
+    }
+
+    /// The same for every supervisor of this run: one that was killed may have left its check behind.
+    fn base_check_token(&self) -> String {
+        sha256_hex(format!("{} base check", self.run).as_bytes())
+    }
+
     /// Runs the run's check on a clean checkout of the base: what a red combination is compared with.
     #[must_use]
     pub fn verify_base(&self, base: Option<Base>) -> (String, CheckFacts) {
         let tree = base.as_ref().map(|base| base.tree.clone()).unwrap_or_default();
         let dir = self.run_dir.root().join("base-check");
         let log = self.run_dir.root().join("base-check.log");
-        // The same for every supervisor of this run: one that was killed may have left its check behind.
-        let token = sha256_hex(format!("{} base check", self.run).as_bytes());
+        let token = self.base_check_token();
         let run = || -> Result<CheckFacts, String> {
             contain::reap_marked(&token);
             let store = self.store.as_ref().ok_or("the run has no repository")?;

@@ -22,7 +22,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     if run.driven {
         return Err(supervisor::under_way(&run.card.run));
     }
-    if run.state.ended == Some(false) {
+    if run.state.ended == Some(false) && !run.state.has_stopped_units() {
         let hint = format!("`prun retry {name}/UNIT` tries a unit again");
         return Err(CliError::usage(format!("run {name} has ended; nothing is left to resume")).hint(hint));
     }

@@ -3,8 +3,8 @@
 use std::fs::File;
 
 use prun_core::ids::RunId;
-use prun_engine::contain;
 use prun_engine::driver::drive;
+use prun_engine::{contain, process};
 
 use crate::context::Context;
 use crate::error::CliResult;
@@ -25,6 +25,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     // Fails only for a group's leader, who then has a terminal that can end us.
     let _ = rustix::process::setsid();
     contain::keep_descriptors_private();
+    process::raise_descriptor_limit();
     drive(context.workshop(&args.run)?, args.resume, || say_ready(context))?;
     Ok(ExitCode::Ok)
 }
