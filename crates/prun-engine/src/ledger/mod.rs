@@ -84,6 +84,8 @@ fn check_header(connection: &rusqlite::Connection, path: &std::path::Path) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
     use prun_core::event::{Event, EventKind, Mode, RunEvent, RunSetup, UnitEvent, UnitSetup};
     use prun_core::ids::{Attempt, Seq};
     use prun_core::run::RunState;
@@ -158,9 +160,17 @@ mod tests {
         let (_dir, run) = ledger();
         assert_eq!(RunLock::holder(&run).unwrap(), LockHolder::Nobody);
         let (mut taken, mut missed) = (0_u32, 0_u32);
+        let (looks, done) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let looker = scope.spawn(|| (0..2_000).filter(|_| RunLock::holder(&run).is_ok()).count());
-            while !looker.is_finished() {
+            scope.spawn(|| {
+                // Bounded, so that a failed assertion below ends the test.
+                for _ in (0..1_000_000).take_while(|_| !done.load(Ordering::Relaxed)) {
+                    RunLock::holder(&run).unwrap();
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            // Either thread may be slow to begin.
+            while taken < 500 || (looks.load(Ordering::Relaxed) < 500 && taken < 1_000_000) {
                 let Some(mut lock) = RunLock::try_take(&run).unwrap() else {
                     missed += 1;
                     continue;
@@ -170,7 +180,7 @@ mod tests {
                 lock.sign(&own).unwrap();
                 assert_eq!(RunLock::holder(&run).unwrap(), LockHolder::Somebody(Some(own)));
             }
-            assert_eq!(looker.join().unwrap(), 2_000);
+            done.store(true, Ordering::Relaxed);
         });
         // A fork of a neighbouring test holds a copy of the lock for a moment, until its exec.
         assert!(missed * 20 < taken, "{missed} of {taken}");
