@@ -134,6 +134,10 @@ impl Containment {
     }
 }
 
+/// Looks in a row that have to find nothing where the token is all there is: a process that keeps forking can
+/// be between two of its lives, and in no listing, while one look passes.
+const CLEAN_LOOKS: u32 = 5;
+
 /// Ends what is left of an attempt whose dispatcher is gone: its group, the worker that it recorded, what
 /// descends from it, and every process that carries its token, with what descends from those.
 ///
@@ -147,6 +151,7 @@ pub fn reap_by_token(identity: &Identity) -> SweepFacts {
     // A dispatcher records a worker once it has seen it in the group; one that died before shows there itself.
     let mut was_entered = identity.worker.is_some();
     let mut hunt = Hunt::new(SWEEP_BOUND);
+    let mut clean = 0;
     loop {
         if let Some(group) = group.as_ref().filter(|group| group.is_populated()) {
             was_entered = true;
@@ -157,7 +162,8 @@ pub fn reap_by_token(identity: &Identity) -> SweepFacts {
         // Who made the group is gone. Once it is removed nothing can enter it: a child that was on its way sees
         // that its dispatcher is dead, and ends.
         let is_empty = hunt.living().is_empty() && group.as_ref().is_none_or(Group::remove);
-        if is_empty && left_of(identity).is_empty() || hunt.is_over() {
+        clean = if is_empty && left_of(identity).is_empty() { clean + 1 } else { 0 };
+        if clean >= if group.is_some() { 1 } else { CLEAN_LOOKS } || hunt.is_over() {
             break;
         }
         pause();
