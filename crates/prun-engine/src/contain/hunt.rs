@@ -13,10 +13,15 @@ use crate::process::{ProcessStat, is_alive, signal_process, stat};
 /// Between two looks at processes that were killed and have not gone yet.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// How many looks in a row have to find nothing where the token is all that prun has: a process that keeps forking can
+/// be between two of its lives, and in no listing, while one look passes.
+const CLEAN_LOOKS: u32 = 5;
+
 /// The processes that were found so far, and how long the hunt may go on.
 pub(super) struct Hunt {
     deadline: Instant,
     seen: BTreeMap<(u32, u64), Prey>,
+    clean_looks: u32,
 }
 
 struct Prey {
@@ -26,11 +31,17 @@ struct Prey {
 
 impl Hunt {
     pub(super) fn new(bound: Duration) -> Self {
-        Self { deadline: Instant::now() + bound, seen: BTreeMap::new() }
+        Self { deadline: Instant::now() + bound, seen: BTreeMap::new(), clean_looks: 0 }
     }
 
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.deadline
+    }
+
+    /// Whether enough looks in a row found nothing, this one included: what to go by where the kernel does not tell.
+    pub(super) fn is_quiet(&mut self, found_nothing: bool) -> bool {
+        self.clean_looks = if found_nothing { self.clean_looks + 1 } else { 0 };
+        self.clean_looks >= CLEAN_LOOKS
     }
 
     /// Processes that were seen alive.
@@ -83,4 +94,17 @@ pub(super) fn pause() {
 /// A signal that is refused shows in the survivors.
 fn signal(process: &ProcessIdentity, signal: Signal) {
     let _ = signal_process(process, signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_look_that_finds_nothing_is_no_proof() {
+        let mut hunt = Hunt::new(Duration::from_secs(1));
+        let looks = [true, true, true, true, false, true, true, true, true, true];
+        let quiet = looks.map(|found_nothing| hunt.is_quiet(found_nothing));
+        assert_eq!(quiet.iter().position(|quiet| *quiet), Some(9));
+    }
 }

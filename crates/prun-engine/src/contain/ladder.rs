@@ -85,7 +85,11 @@ impl Containment {
     pub fn sweep(&self, collect: &mut dyn FnMut() -> bool) -> SweepFacts {
         let mut hunt = Hunt::new(SWEEP_BOUND);
         let mut survivors = Vec::new();
-        while self.is_anything_left(collect()) {
+        loop {
+            let is_clean = !self.is_anything_left(collect());
+            if is_clean && self.vouches() || hunt.is_quiet(is_clean) {
+                break;
+            }
             if let Some(group) = &self.group {
                 hunt.note(group.processes());
                 group.kill();
@@ -95,7 +99,7 @@ impl Containment {
                 survivors = self.living();
                 break;
             }
-            if self.is_anything_left(collect()) {
+            if !self.vouches() || self.is_anything_left(collect()) {
                 pause();
             }
         }
@@ -134,10 +138,6 @@ impl Containment {
     }
 }
 
-/// Looks in a row that have to find nothing where the token is all there is: a process that keeps forking can
-/// be between two of its lives, and in no listing, while one look passes.
-const CLEAN_LOOKS: u32 = 5;
-
 /// Ends what is left of an attempt whose dispatcher is gone: its group, the worker that it recorded, what
 /// descends from it, and every process that carries its token, with what descends from those.
 ///
@@ -151,7 +151,6 @@ pub fn reap_by_token(identity: &Identity) -> SweepFacts {
     // A dispatcher records a worker once it has seen it in the group; one that died before shows there itself.
     let mut was_entered = identity.worker.is_some();
     let mut hunt = Hunt::new(SWEEP_BOUND);
-    let mut clean = 0;
     loop {
         if let Some(group) = group.as_ref().filter(|group| group.is_populated()) {
             was_entered = true;
@@ -162,8 +161,8 @@ pub fn reap_by_token(identity: &Identity) -> SweepFacts {
         // Who made the group is gone. Once it is removed nothing can enter it: a child that was on its way sees
         // that its dispatcher is dead, and ends.
         let is_empty = hunt.living().is_empty() && group.as_ref().is_none_or(Group::remove);
-        clean = if is_empty && left_of(identity).is_empty() { clean + 1 } else { 0 };
-        if clean >= if group.is_some() { 1 } else { CLEAN_LOOKS } || hunt.is_over() {
+        let is_clean = is_empty && left_of(identity).is_empty();
+        if is_clean && group.is_some() || hunt.is_quiet(is_clean) || hunt.is_over() {
             break;
         }
         pause();
@@ -191,7 +190,8 @@ pub fn reap_marked(token: &str) -> SweepFacts {
     };
     loop {
         hunt.freeze_and_kill(&mut find);
-        if (hunt.living().is_empty() && find().is_empty()) || hunt.is_over() {
+        let is_clean = hunt.living().is_empty() && find().is_empty();
+        if hunt.is_quiet(is_clean) || hunt.is_over() {
             break;
         }
         pause();
