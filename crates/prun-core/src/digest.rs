@@ -44,7 +44,8 @@ fn still_calls(event: &UnitEvent, unit: &Unit) -> bool {
 #[must_use]
 pub fn is_all_well(view: &RunView) -> bool {
     let well = |unit: &UnitView| unit.outcome.as_deref() == Some("succeeded") || unit.disposition != "unreviewed";
-    view.state == RunViewState::Ended && view.repository_touched.is_empty() && view.units.iter().all(well)
+    let is_untroubled = view.repository_touched.is_empty() && view.landing_trouble.is_none();
+    view.state == RunViewState::Ended && is_untroubled && view.units.iter().all(well)
 }
 
 /// The digest of a run. `run` is how the user names it.
@@ -58,16 +59,9 @@ pub fn digest(view: &RunView, run: &str) -> String {
     for what in &view.repository_touched {
         let _ = write!(text, "\nTOUCHED the repository: {what}");
     }
-    match view.state {
-        RunViewState::SupervisorLost => {
-            let _ = write!(text, "\nLOST the supervisor is gone   prun resume {run}");
-        }
-        RunViewState::Ended if is_all_well(view) && view.landed.is_empty() && view.counts.total > 0 => {
-            let next =
-                if view.units.iter().any(has_changes) { "integrate {run} --dry-run" } else { "result {run} --brief" };
-            let _ = write!(text, "\nended, all well   prun {}", next.replace("{run}", run));
-        }
-        _ => {}
+    for line in of_the_run(view, run) {
+        text.push('\n');
+        text.push_str(&line);
     }
     text
 }
@@ -101,6 +95,27 @@ pub fn header(view: &RunView, run: &str) -> String {
     }
     parts.push(format!("next {}", view.next));
     parts.join(" · ")
+}
+
+/// What calls for action on the run as a whole, and what to do next where nothing does.
+#[must_use]
+pub fn of_the_run(view: &RunView, run: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(trouble) = &view.landing_trouble {
+        lines.push(format!("LANDING {trouble}   prun integrate {run} --continue · prun undo {run}"));
+    }
+    match view.state {
+        RunViewState::SupervisorLost => lines.push(format!("LOST the supervisor is gone   prun resume {run}")),
+        RunViewState::Ended if is_all_well(view) && view.landed.is_empty() && view.counts.total > 0 => {
+            let next = match view.units.iter().any(has_changes) {
+                true => format!("integrate {run} --dry-run"),
+                false => format!("result {run} --brief"),
+            };
+            lines.push(format!("ended, all well   prun {next}"));
+        }
+        _ => {}
+    }
+    lines
 }
 
 fn calls_for_action(unit: &UnitView) -> bool {
@@ -208,6 +223,7 @@ mod tests {
             units,
             repository_touched: Vec::new(),
             landed: Vec::new(),
+            landing_trouble: None,
             next: 418,
         }
     }

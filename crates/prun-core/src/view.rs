@@ -40,6 +40,9 @@ pub struct RunView {
     pub repository_touched: Vec<String>,
     /// Trees that landed and were not taken back.
     pub landed: Vec<String>,
+    /// What keeps the run from landing until somebody sees to it: a landing that was cut off in the middle. The
+    /// ledger cannot tell; whoever sees the run's directory fills it in.
+    pub landing_trouble: Option<String>,
     /// What to give `wait --since` to hear of what comes next.
     pub next: u64,
 }
@@ -143,6 +146,7 @@ impl RunView {
             units: run.units.iter().map(|unit| UnitView::of(unit, now)).collect(),
             repository_touched: run.touched.clone(),
             landed: run.landings.iter().filter(|one| !one.undone).map(|one| one.tree.clone()).collect(),
+            landing_trouble: None,
             next: run.seq.0,
         }
     }

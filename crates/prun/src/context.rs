@@ -15,6 +15,7 @@ use prun_engine::executor::Registry;
 use prun_engine::files::Durability;
 use prun_engine::git::Git;
 use prun_engine::home::{AttemptDir, Home, RunDir};
+use prun_engine::landing::{self, LandingError};
 use prun_engine::ledger::Reader;
 use prun_engine::runs::{self, RunCard};
 use prun_engine::workshop::Workshop;
@@ -248,7 +249,12 @@ impl OpenRun {
 
     /// How it looks now.
     pub(crate) fn view(&self) -> RunView {
-        RunView::of(self.card.run.as_str(), &self.state, self.driven, wall_now())
+        let mut view = RunView::of(self.card.run.as_str(), &self.state, self.driven, wall_now());
+        view.landing_trouble = match landing::abandoned(&self.dir, &self.state) {
+            Ok(number) => number.map(|number| LandingError::CutOff(number).to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        view
     }
 
     /// A unit that is known to be there.

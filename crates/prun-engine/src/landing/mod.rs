@@ -3,7 +3,10 @@
 //! Whoever lands holds the run's lock from the trial to the record, so no supervisor and no second landing
 //! can come in between.
 
+mod cut_off;
 mod merge;
+
+pub use cut_off::abandoned;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -319,7 +322,7 @@ impl<'a> Desk<'a> {
     /// # Errors
     /// A journal cannot be read.
     pub fn is_cut_off(&self) -> Result<bool, LandingError> {
-        Ok(self.cut_off()?.is_some())
+        Ok(cut_off::find(&self.workshop.run_dir, &self.state)?.is_some())
     }
 
     /// Finishes a landing, or an undo, that was cut off.
@@ -327,7 +330,7 @@ impl<'a> Desk<'a> {
     /// # Errors
     /// There is none, or it cannot be finished.
     pub fn go_on(&mut self) -> Result<Outcome, LandingError> {
-        let number = self.cut_off()?.ok_or(LandingError::NoLanding("continue"))?;
+        let number = cut_off::find(&self.workshop.run_dir, &self.state)?.ok_or(LandingError::NoLanding("continue"))?;
         let dir = self.workshop.run_dir.landing(number);
         let journal = Journal::open(&dir, self.workshop.durability)?;
         let record = read_record(&dir)?;
@@ -352,7 +355,8 @@ impl<'a> Desk<'a> {
     /// There is none, or paths changed since: they are named and nothing is changed.
     pub fn undo(&mut self) -> Result<u32, LandingError> {
         let standing = self.state.landings.iter().rev().find(|landing| !landing.undone).map(|landing| landing.number);
-        let number = self.cut_off()?.or(standing).ok_or(LandingError::NoLanding("undo"))?;
+        let number =
+            cut_off::find(&self.workshop.run_dir, &self.state)?.or(standing).ok_or(LandingError::NoLanding("undo"))?;
         let journal = Journal::open(&self.workshop.run_dir.landing(number), self.workshop.durability)?;
         let is_recorded = self.state.landings.iter().any(|landing| landing.number == number && !landing.undone);
         // An undo that was killed before it was recorded is done; only the record is missing.
@@ -366,39 +370,7 @@ impl<'a> Desk<'a> {
     }
 
     fn refuse_cut_off(&self) -> Result<(), LandingError> {
-        self.cut_off()?.map_or(Ok(()), |number| Err(LandingError::CutOff(number)))
-    }
-
-    /// The newest landing whose journal says other than the ledger.
-    fn cut_off(&self) -> Result<Option<u32>, LandingError> {
-        for number in self.journals()?.into_iter().rev() {
-            let phase = Journal::open(&self.workshop.run_dir.landing(number), self.workshop.durability)?.phase()?;
-            let recorded = self.state.landings.iter().find(|landing| landing.number == number);
-            let agrees = match (phase, recorded) {
-                (Phase::Landed, Some(landing)) => !landing.undone,
-                (Phase::Undone, recorded) => recorded.is_none_or(|landing| landing.undone),
-                (Phase::Prepared, None) => true,
-                _ => false,
-            };
-            if !agrees {
-                return Ok(Some(number));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The numbers of all landings that have a journal, also of those that came to nothing, in order.
-    fn journals(&self) -> Result<Vec<u32>, LandingError> {
-        let dir = self.workshop.run_dir.landings();
-        let entries = match std::fs::read_dir(&dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(FileError::at("read", &dir))?,
-        };
-        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-        let mut numbers: Vec<u32> = entries.flatten().filter_map(number).collect();
-        numbers.retain(|number| self.workshop.run_dir.landing(*number).join("phase.json").exists());
-        numbers.sort_unstable();
-        Ok(numbers)
+        cut_off::find(&self.workshop.run_dir, &self.state)?.map_or(Ok(()), |number| Err(LandingError::CutOff(number)))
     }
 
     /// A directory that holds a landing is never used again.

@@ -331,6 +331,45 @@ fn what_landed_once_does_not_land_twice() {
 }
 
 #[test]
+fn an_undo_that_was_killed_is_told_until_it_is_finished() {
+    let env = three_units();
+    run(&env);
+    let before = env.tree("repo");
+    let land = || {
+        let tree = tree_shown(&env.prun("integrate --dry-run"));
+        assert_eq!(env.prun(&format!("integrate --tree {tree}")).code, 0);
+    };
+    let cut_off = |number: u32| {
+        let phase = env.attempt("add", 1).join(format!("../../../landings/{number}/phase.json"));
+        std::fs::write(phase, "\"undoing\"").unwrap();
+    };
+    land();
+    assert_eq!(env.prun("wait --json").code, 0);
+    cut_off(1);
+    let told = env.prun("status");
+    assert!(told.stdout.contains("LANDING landing 1 was cut off in the middle   prun integrate"), "{told}");
+    assert_eq!(env.prun("wait").code, 3, "it calls for action");
+    assert_snapshot!(env.prun("integrate --dry-run"), @r"
+    exit 5
+    --- stderr
+    run [run] (Three units)
+    error: landing 1 was cut off in the middle; nothing else was changed
+    hint: `prun integrate [run] --continue` finishes it, `prun undo [run]` takes it back
+    ");
+    assert_eq!(env.prun("integrate --continue").code, 0);
+    assert_eq!(before.changes(&env.tree("repo")), [""; 0]);
+    let told = env.prun("status");
+    assert!(!told.stdout.contains("LANDING") && told.stdout.contains("ended, all well"), "{told}");
+
+    // A later landing does not hide an older one.
+    land();
+    cut_off(1);
+    let told = env.prun("status");
+    assert!(told.stdout.contains("LANDING landing 1 was cut off"), "{told}");
+    assert_eq!(env.prun("integrate --dry-run").code, 5);
+}
+
+#[test]
 fn undo_refuses_where_a_landed_file_was_edited_since() {
     let env = three_units();
     run(&env);
