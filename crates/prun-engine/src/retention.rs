@@ -106,9 +106,8 @@ impl<'a> Cleaning<'a> {
         if is_held(dir) {
             return never("its dispatcher is still alive".to_owned());
         }
-        let inside = processes_in(path);
-        if let Some(first) = inside.first() {
-            return never(format!("process {first} works in it"));
+        if let Some(why) = is_worked_in(path) {
+            return never(why);
         }
         if is_discarded {
             return None;
@@ -144,10 +143,16 @@ impl<'a> Cleaning<'a> {
             .filter_map(|entry| {
                 let name = entry.file_name().to_str().filter(|name| is_left(name))?.to_owned();
                 let path = entry.path();
-                Some(Item { name, bytes: disk_use(&path, None).0, path, keeps: None })
+                // A check outlives the command that started it where that was killed.
+                let keeps = is_worked_in(&path).map(|why| Keeps { why, discard: None });
+                Some(Item { name, bytes: disk_use(&path, None).0, path, keeps })
             })
             .collect()
     }
+}
+
+fn is_worked_in(path: &Path) -> Option<String> {
+    processes_in(path).first().map(|first| format!("process {first} works in it"))
 }
 
 /// What would be lost with a workspace; `None` where all of it is in the user's working tree, or there is nothing.

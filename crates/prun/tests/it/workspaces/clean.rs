@@ -69,6 +69,26 @@ fn c101_a_workspace_in_which_a_process_works_stays() {
 }
 
 #[test]
+fn what_a_killed_integrate_left_goes_once_nothing_works_in_it() {
+    let user = User::new();
+    let [csv, ..] = landed(&user);
+    let trial = csv.ancestors().nth(4).unwrap().join("trial-a1");
+    std::fs::create_dir_all(trial.join("quarantine")).unwrap();
+    let mut child = std::process::Command::new("cat")
+        .current_dir(trial.join("quarantine"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    has(&user.ok(&["clean", "--yes"]), &["stays   trial-a1", &format!("process {}", child.id())]);
+    assert!(exists(&trial));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    has(&user.ok(&["clean", "--yes"]), &["removed  trial-a1"]);
+    assert!(!exists(&trial));
+}
+
+#[test]
 fn c101_the_only_copy_of_a_branch_stays() {
     let user = User::new();
     let script = format!("{GOOD} git checkout -q -b side; git commit -q --allow-empty -m x; git checkout -q main");
