@@ -8,6 +8,7 @@ pub mod contract;
 pub mod digest;
 pub mod event;
 pub mod explain;
+pub mod finding;
 pub mod gate;
 pub mod ids;
 pub mod judge;

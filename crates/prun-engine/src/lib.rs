@@ -10,6 +10,7 @@ pub mod clones;
 pub mod contain;
 pub mod control;
 pub mod dispatcher;
+pub mod doctor;
 pub mod driver;
 pub mod executor;
 pub mod files;

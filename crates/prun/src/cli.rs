@@ -22,6 +22,7 @@ enum Command {
     Check(commands::check::Args),
     Run(commands::run::Args),
     Demo(commands::demo::Args),
+    Doctor(commands::doctor::Args),
     Executors(commands::executors::Args),
     #[command(visible_alias = "ls")]
     Runs(commands::runs::Args),
@@ -97,6 +98,7 @@ fn run(context: &Context, command: Command) -> CliResult {
         Command::Check(args) => commands::check::run(context, &args),
         Command::Run(args) => commands::run::run(context, &args),
         Command::Demo(args) => commands::demo::run(context, &args),
+        Command::Doctor(args) => commands::doctor::run(context, &args),
         Command::Executors(args) => commands::executors::run(context, &args),
         Command::Runs(args) => commands::runs::run(context, &args),
         Command::Status(args) => commands::status::run(context, &args),

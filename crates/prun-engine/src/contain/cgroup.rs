@@ -38,7 +38,8 @@ pub struct GroupUsage {
 
 /// Where this process's groups go: inside its own group, whether the version 2 hierarchy is the only one or
 /// stands beside others. Whether a group can be made there shows when it is tried.
-pub(super) fn own_place() -> Option<PathBuf> {
+#[must_use]
+pub fn own_place() -> Option<PathBuf> {
     place(&std::fs::read("/proc/self/mountinfo").ok()?, &std::fs::read("/proc/self/cgroup").ok()?)
 }
 

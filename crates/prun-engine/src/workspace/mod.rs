@@ -36,7 +36,7 @@ use crate::files::FileError;
 use crate::git::GitError;
 
 pub use patch::{PatchOptions, patch};
-pub use place::{HomeError, check_home, check_space, disk_free, filesystem_kind};
+pub use place::{HomeError, MIN_FREE, check_home, check_space, disk_free, filesystem_kind};
 
 /// What a unit's work is compared with: a commit, and its tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ pub(crate) mod clone;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod dispatch_task;
+pub(crate) mod doctor;
 pub(crate) mod executors;
 pub(crate) mod explain;
 pub(crate) mod gather;

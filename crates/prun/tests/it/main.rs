@@ -11,6 +11,7 @@ mod codex_run;
 mod contract;
 mod detached;
 mod dispatch;
+mod doctor;
 mod examples;
 mod input;
 mod scale;
