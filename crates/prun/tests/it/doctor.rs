@@ -36,5 +36,5 @@ fn doctor_fails_where_no_run_can_work() {
     let said = env.prun("doctor");
     assert_eq!(said.code, 2, "{said}");
     assert_eq!(said.stdout.matches("FAIL").count(), 2, "{said}");
-    assert!(said.stdout.contains("PRUN_HOME") && said.stdout.contains("2.38"), "{said}");
+    assert!(said.stdout.contains("prun clean") && said.stdout.contains("2.38"), "{said}");
 }
