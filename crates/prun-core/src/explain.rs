@@ -67,6 +67,10 @@ fn cause_sentence(cause: Cause, facts: &AttemptFacts) -> String {
         Cause::FirstOutput => silence_sentence("no output within the first-output limit", facts),
         Cause::HardTimeout => "longer than its time limit".to_owned(),
         Cause::OutputLimit => "its output outgrew the limit".to_owned(),
+        Cause::NoWork => "the client says success, and there is no answer and no change".to_owned(),
+        Cause::Permission if !facts.denied.is_empty() => {
+            format!("the client denied it {}; the rest may look complete and not be", facts.denied.join(", "))
+        }
         Cause::KillFailed => format!("processes that could not be ended: {:?}", facts.sweep.survivors),
         Cause::DispatchDead => "its dispatcher died; what it left was ended and saved".to_owned(),
         other => other.to_string(),

@@ -9,7 +9,8 @@ const SIGKILL: i32 = 9;
 ///
 /// Success needs all of: exit 0, the client's own final event without an error (where it has one), a
 /// result from an authentic channel that meets the contract, the declared deliverables, the unit's own
-/// check, and a diff for a write unit.
+/// check, and a diff for a write unit. Nor may the client have denied the worker a tool: what it could not
+/// look at or run may be missing from an answer that looks complete (clients say success all the same).
 #[must_use]
 pub fn judge(facts: &AttemptFacts) -> Outcome {
     if !facts.sweep.survivors.is_empty() {
@@ -35,7 +36,8 @@ pub fn judge(facts: &AttemptFacts) -> Outcome {
     {
         return Outcome::Failed(error.class);
     }
-    judge_exit(facts).or_else(|| judge_work(facts)).unwrap_or(Outcome::Succeeded)
+    let denied = || (!facts.denied.is_empty()).then_some(Outcome::Failed(Cause::Permission));
+    judge_exit(facts).or_else(denied).or_else(|| judge_work(facts)).unwrap_or(Outcome::Succeeded)
 }
 
 fn limit_cause(reason: StopReason) -> Option<Cause> {
@@ -65,8 +67,11 @@ fn judge_exit(facts: &AttemptFacts) -> Option<Outcome> {
 }
 
 fn judge_work(facts: &AttemptFacts) -> Option<Outcome> {
+    let unchanged = facts.changes.as_ref().is_none_or(Changes::is_empty);
     let Some(result) = facts.result.as_ref().filter(|result| result.channel != Channel::Salvage) else {
-        return Some(Outcome::Incomplete(Gap::NoResult));
+        let says_success = facts.final_event == FinalEvent::Completed;
+        let nothing = says_success && unchanged && facts.harvest_error.is_none();
+        return Some(if nothing { Outcome::Failed(Cause::NoWork) } else { Outcome::Incomplete(Gap::NoResult) });
     };
     if !result.contract_gaps.is_empty() {
         return Some(Outcome::Incomplete(Gap::Contract));
@@ -80,7 +85,6 @@ fn judge_work(facts: &AttemptFacts) -> Option<Outcome> {
     if facts.verify.as_ref().is_some_and(|verify| !verify.ok) {
         return Some(Outcome::Failed(Cause::Verify));
     }
-    let unchanged = facts.changes.as_ref().is_none_or(Changes::is_empty);
     (facts.expects_changes && unchanged).then_some(Outcome::Incomplete(Gap::NoChange))
 }
 
@@ -158,6 +162,22 @@ mod tests {
             (|f| f.result.as_mut().unwrap().channel = Channel::Salvage, Outcome::Incomplete(Gap::NoResult)),
             (|f| f.result.as_mut().unwrap().contract_gaps.push("Files".into()), Outcome::Incomplete(Gap::Contract)),
             (|f| f.missing_deliverables.push("d".into()), Outcome::Incomplete(Gap::Deliverable)),
+            (
+                |f| {
+                    f.result = None;
+                    f.changes = Some(Changes::default());
+                },
+                Outcome::Failed(Cause::NoWork),
+            ),
+            (
+                |f| {
+                    f.result = None;
+                    f.changes = None;
+                    f.final_event = FinalEvent::NotApplicable;
+                },
+                Outcome::Incomplete(Gap::NoResult),
+            ),
+            (|f| f.denied.push("Bash".into()), Outcome::Failed(Cause::Permission)),
             (|f| f.changes = Some(Changes::default()), Outcome::Incomplete(Gap::NoChange)),
             (|f| f.changes = None, Outcome::Incomplete(Gap::NoChange)),
             (|f| f.harvest_error = Some("e".into()), Outcome::Incomplete(Gap::Harvest)),

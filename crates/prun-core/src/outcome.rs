@@ -206,7 +206,7 @@ pub struct ClientError {
     pub class: Cause,
     /// The client's message, cut to 1000 characters.
     pub message: String,
-    /// When a limit is lifted, where the message says.
+    /// When a limit is lifted, where the client says.
     pub resets_at: Option<Timestamp>,
 }
 
@@ -386,6 +386,13 @@ pub struct AttemptFacts {
     pub sweep: SweepFacts,
     /// Tokens and money.
     pub usage: Option<Usage>,
+    /// The model that did the work: as the client names it, else as it was asked for.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Tools that the client denied to the worker, each once. What nobody could have allowed (a question to
+    /// the user) is not among them.
+    #[serde(default)]
+    pub denied: Vec<String>,
     /// The client's session or thread, to resume.
     pub session: Option<String>,
     /// Liveness signals that were silent when a limit struck: `output`, `events`, `cpu`, `files`.
@@ -468,6 +475,8 @@ pub(crate) mod tests {
             harvest_error: None,
             sweep: SweepFacts::default(),
             usage: None,
+            model: None,
+            denied: Vec::new(),
             session: None,
             silent: Vec::new(),
             peak_rss_kib: None,
@@ -487,10 +496,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn facts_from_before_control_groups_are_read() {
+    fn facts_of_an_older_prun_are_read() {
         let mut value = serde_json::to_value(good_facts()).unwrap();
         let fields = value.as_object_mut().unwrap();
-        assert!(fields.remove("oom_killed").is_some() && fields.remove("peak_memory_kib").is_some());
+        for field in ["oom_killed", "peak_memory_kib", "model", "denied"] {
+            assert!(fields.remove(field).is_some(), "{field}");
+        }
         assert_eq!(serde_json::from_value::<AttemptFacts>(value).unwrap(), good_facts());
     }
 

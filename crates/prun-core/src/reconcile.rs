@@ -302,6 +302,8 @@ mod tests {
             harvest_error: None,
             sweep: SweepFacts::default(),
             usage: None,
+            model: None,
+            denied: Vec::new(),
             session: None,
             silent: vec![],
             peak_rss_kib: None,

@@ -204,6 +204,8 @@ fn facts_of_entries(unit: &UnitId, state_dir: &Path) -> AttemptFacts {
         harvest_error: None,
         sweep: SweepFacts::default(),
         usage: None,
+        model: None,
+        denied: Vec::new(),
         session: None,
         silent: Vec::new(),
         peak_rss_kib: None,

@@ -65,6 +65,9 @@ pub struct WorkerSpec {
     /// The client writes its last message to `last-message` in the state dir: this placeholder among the
     /// arguments stands for that path. `None` where it has no such option.
     pub last_message_placeholder: Option<String>,
+    /// The model that it was asked to use; `None` for the client's default.
+    #[serde(default)]
+    pub model: Option<String>,
 }
 
 /// A client's session that goes on.

@@ -57,6 +57,8 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
         harvest_error,
         sweep,
         usage,
+        model: stream.model.or_else(|| spec.worker.and_then(|worker| worker.model)),
+        denied: stream.denied,
         session: stream.session,
         silent: Vec::new(),
         peak_rss_kib: None,

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime};
 
+use prun_core::outcome::FinalEvent;
+
 use super::spawn::{open_append, reopen};
 use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
 use crate::state_dir::StateDir;
@@ -104,7 +106,7 @@ impl Events {
         }
         // Only up to the size of now: a flood cannot hold us here.
         let is_read = self.file.seek(SeekFrom::Start(self.read)).and_then(|_| self.read_to(size, look));
-        look.is_finished = self.reader.summary().final_event != prun_core::outcome::FinalEvent::Missing;
+        look.is_finished = matches!(self.reader.summary().final_event, FinalEvent::Completed | FinalEvent::Failed);
         if is_read.is_err() {
             look.grew = false;
         }
@@ -123,8 +125,10 @@ impl Events {
                 if activity.is_progress {
                     look.progress = Some(Duration::ZERO);
                 }
-                // A full disk loses the readable line; the event itself is kept as it was written.
-                let _ = self.readable.write_all(format!("{}\n", activity.line).as_bytes());
+                if let Some(line) = activity.line {
+                    // A full disk loses the readable line; the event itself is kept as it was written.
+                    let _ = self.readable.write_all(format!("{line}\n").as_bytes());
+                }
             }
         }
         Ok(())

@@ -54,6 +54,8 @@ impl Attempt {
             harvest_error,
             sweep: lived.sweep,
             usage,
+            model: lived.stream.model.or_else(|| self.spec.worker.as_ref()?.model.clone()),
+            denied: lived.stream.denied,
             session: lived.stream.session,
             silent: lived.watched.silent,
             peak_rss_kib: lived.used.peak_rss_kib,

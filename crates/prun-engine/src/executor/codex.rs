@@ -2,7 +2,6 @@
 //!
 //! The flags were tried with codex-cli 0.171.0.
 
-pub mod errors;
 pub(super) mod events;
 
 use std::ffi::OsString;

@@ -64,6 +64,7 @@ pub fn launch_with(
     let worker = |argv: Vec<String>| WorkerSpec {
         last_message_placeholder: argv.iter().any(|arg| arg == LAST_MESSAGE).then(|| LAST_MESSAGE.to_owned()),
         stream: if request.plain { StreamKind::Plain } else { executor.stream() },
+        model: request.model.map(str::to_owned),
         argv,
     };
     match executor.kind {

@@ -1,12 +1,17 @@
 //! Executors: how a unit's worker is started and how its output is understood.
 
+mod claude;
 pub mod codex;
 mod command;
+mod errors;
 pub mod escape;
+mod gemini;
 pub mod launch;
+mod opencode;
 pub mod preflight;
 pub mod program;
 pub mod registry;
+mod reset;
 pub mod stream;
 
 pub use escape::{escape_line, escape_text};

@@ -2,13 +2,18 @@
 //!
 //! The reader believes only whole lines that parse. Noise between them, a last line cut by a kill,
 //! lines that come twice, NUL bytes and invalid UTF-8 change nothing. What a line of a known client
-//! means is [`super::codex`]'s business.
+//! means is the business of [`super::codex`], [`super::claude`], [`super::gemini`] and [`super::opencode`].
+
+pub(super) mod event;
+
+use std::collections::HashSet;
 
 use jiff::ZonedDateTime;
 use prun_core::outcome::{ClientError, FinalEvent, Usage};
+use prun_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::codex;
+use super::{claude, codex, gemini, opencode, reset};
 
 /// The longest line that is understood, in bytes. Codex cuts a command's output at 1 MiB, and JSON
 /// escapes can make six of each byte.
@@ -17,22 +22,42 @@ pub const LINE_CAP: usize = 16 * 1024 * 1024;
 /// The longest [`Activity::line`], in characters.
 pub const ACTIVITY_CAP: usize = 200;
 
+/// The longest text that counts as a [`StreamKind::Text`] worker's answer, in bytes.
+const TEXT_CAP: usize = 1 << 20;
+
 /// How a worker's stdout is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamKind {
     /// Plain text: it goes to `tail` together with stderr.
     Plain,
+    /// Plain text that is the worker's answer; stderr is apart.
+    Text,
     /// `codex exec --json`.
     Codex,
+    /// `claude -p --output-format stream-json`, and clients with the same stream (qwen).
+    Claude,
+    /// `gemini -o stream-json`.
+    Gemini,
+    /// `opencode run --format json`.
+    Opencode,
+}
+
+impl StreamKind {
+    /// Whether the client says its last word in an event.
+    #[must_use]
+    pub fn has_final_event(self) -> bool {
+        !matches!(self, Self::Plain | Self::Text)
+    }
 }
 
 /// One readable line of what a worker does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// For people: one line, control characters escaped, cut to [`ACTIVITY_CAP`] characters.
-    pub line: String,
-    /// Whether it means progress; a retry or reconnect line does not.
+    /// For people: one line, control characters escaped, cut to [`ACTIVITY_CAP`] characters; `None` where there
+    /// is nothing worth a line.
+    pub line: Option<String>,
+    /// Whether it means progress; a retry, a reconnect or a mere heartbeat does not.
     pub is_progress: bool,
 }
 
@@ -41,8 +66,12 @@ pub struct Activity {
 pub struct StreamSummary {
     /// The client's session or thread.
     pub session: Option<String>,
-    /// Tokens, as totals.
+    /// Tokens and money, as totals of what the client counts.
     pub usage: Option<Usage>,
+    /// The model that did most of the work, where the client names it.
+    pub model: Option<String>,
+    /// Tools that the client denied, each once.
+    pub denied: Vec<String>,
     /// The last message of the agent that is not blank, as it was written.
     pub message: Option<String>,
     /// The client's last word.
@@ -57,10 +86,28 @@ impl StreamSummary {
     #[must_use]
     pub fn with_reset_time(mut self, now: &ZonedDateTime) -> Self {
         if let Some(error) = &mut self.error {
-            error.resets_at = codex::errors::reset_time(&error.message, now);
+            error.resets_at = error.resets_at.or_else(|| reset::reset_time(&error.message, now));
         }
         self
     }
+}
+
+/// What a parser remembers from line to line, beside the summary.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// What a [`StreamKind::Text`] worker has written.
+    bytes: Vec<u8>,
+    is_too_long: bool,
+    /// A message that is still being written, in pieces.
+    pub(super) text: String,
+    /// The client has tried again since it last got on.
+    pub(super) was_retried: bool,
+    /// When a limit is lifted, as an event of its own said.
+    pub(super) resets_at: Option<Timestamp>,
+    /// The kind, HTTP status and type of the last error of the provider's.
+    pub(super) refusal: claude::errors::Refusal,
+    /// Messages and steps whose tokens have been counted, so that lines that come twice count once.
+    pub(super) counted: HashSet<String>,
 }
 
 /// Reads a stream piece by piece.
@@ -69,6 +116,7 @@ pub struct StreamReader {
     kind: StreamKind,
     lines: Lines,
     summary: StreamSummary,
+    memory: Memory,
 }
 
 impl StreamReader {
@@ -79,17 +127,41 @@ impl StreamReader {
     }
 
     fn with_line_cap(kind: StreamKind, cap: usize) -> Self {
-        let final_event = if kind == StreamKind::Plain { FinalEvent::NotApplicable } else { FinalEvent::Missing };
-        let summary = StreamSummary { session: None, usage: None, message: None, final_event, error: None };
-        Self { kind, lines: Lines::new(cap), summary }
+        let final_event = if kind.has_final_event() { FinalEvent::Missing } else { FinalEvent::NotApplicable };
+        let summary = StreamSummary {
+            session: None,
+            usage: None,
+            model: None,
+            denied: Vec::new(),
+            message: None,
+            final_event,
+            error: None,
+        };
+        Self { kind, lines: Lines::new(cap), summary, memory: Memory::default() }
     }
 
     /// Takes the next bytes, in pieces of any size; returns what they tell. Plain text tells nothing.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Activity> {
-        match self.kind {
-            StreamKind::Plain => Vec::new(),
-            StreamKind::Codex => self.feed_codex(bytes),
-        }
+        let Self { kind, lines, summary, memory } = self;
+        let apply = match kind {
+            StreamKind::Plain => return Vec::new(),
+            StreamKind::Text => {
+                collect(summary, memory, bytes);
+                show_text
+            }
+            StreamKind::Codex => codex::events::apply,
+            StreamKind::Claude => claude::events::apply,
+            StreamKind::Gemini => gemini::apply,
+            StreamKind::Opencode => opencode::apply,
+        };
+        let mut activities = Vec::new();
+        lines.feed(bytes, |line| match line {
+            Line::Whole(line) => activities.extend(apply(summary, memory, line)),
+            Line::TooLong(cap) => {
+                activities.push(event::no_progress(&format!("(a line of more than {cap} bytes was skipped)")));
+            }
+        });
+        activities
     }
 
     /// What was said so far. A line that was cut off does not count.
@@ -97,17 +169,21 @@ impl StreamReader {
     pub fn summary(&self) -> &StreamSummary {
         &self.summary
     }
+}
 
-    fn feed_codex(&mut self, bytes: &[u8]) -> Vec<Activity> {
-        let Self { lines, summary, .. } = self;
-        let mut activities = Vec::new();
-        lines.feed(bytes, |line| match line {
-            Line::Whole(line) => activities.extend(codex::events::apply(summary, line)),
-            Line::TooLong(cap) => activities
-                .push(Activity { line: format!("(a line of more than {cap} bytes was skipped)"), is_progress: false }),
-        });
-        activities
+/// Keeps plain text whole: it is the worker's answer, unless it is longer than an answer may be.
+fn collect(summary: &mut StreamSummary, memory: &mut Memory, bytes: &[u8]) {
+    memory.is_too_long |= memory.bytes.len() + bytes.len() > TEXT_CAP;
+    if memory.is_too_long {
+        memory.bytes = Vec::new();
+    } else {
+        memory.bytes.extend_from_slice(bytes);
     }
+    summary.message = (!memory.bytes.is_empty()).then(|| String::from_utf8_lossy(&memory.bytes).into_owned());
+}
+
+fn show_text(_: &mut StreamSummary, _: &mut Memory, line: &[u8]) -> Option<Activity> {
+    Some(event::progress(&String::from_utf8_lossy(line)))
 }
 
 enum Line<'a> {
@@ -161,5 +237,7 @@ impl Lines {
     }
 }
 
+#[cfg(test)]
+mod recordings;
 #[cfg(test)]
 mod tests;

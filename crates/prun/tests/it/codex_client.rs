@@ -99,7 +99,7 @@ fn codex_edits_a_file_with_its_own_shell_tool() {
     // Two answers of 100 and 10 tokens each.
     assert_eq!(summary.usage.map(|usage| (usage.input_tokens, usage.output_tokens)), Some((200, 20)));
     assert!(summary.session.is_some());
-    let shown: Vec<&str> = ended.activities.iter().map(|activity| activity.line.as_str()).collect();
+    let shown: Vec<&str> = ended.activities.iter().map(|activity| activity.line.as_deref().unwrap_or("")).collect();
     assert!(shown.contains(&"$ echo hello > greeting.txt"), "{shown:?}");
     assert!(shown.contains(&"exit 0: echo hello > greeting.txt"), "{shown:?}");
 }
@@ -136,8 +136,11 @@ fn a_refused_key_is_an_auth_error() {
     let Some(codex) = Codex::at(&server) else { return };
     let ended = codex.run(&prompt(&[Step::status(401)]), &LaunchRequest::default());
     assert_eq!(ended.summary.error.map(|error| error.class), Some(Cause::Auth));
-    let retries: Vec<&Activity> =
-        ended.activities.iter().filter(|activity| activity.line.starts_with("Reconnecting")).collect();
+    let retries: Vec<&Activity> = ended
+        .activities
+        .iter()
+        .filter(|activity| activity.line.as_deref().unwrap_or("").starts_with("Reconnecting"))
+        .collect();
     assert!(!retries.is_empty() && retries.iter().all(|activity| !activity.is_progress), "{:?}", ended.activities);
 }
 
@@ -163,7 +166,11 @@ fn a_feature_that_a_version_does_not_have_is_only_a_warning() {
     codex.executor.args.extend(["-c".to_owned(), "features.of_another_version=false".to_owned()]);
     let ended = codex.run(&prompt(&[Step::text("Done.")]), &LaunchRequest::default());
     assert_eq!((ended.summary.final_event, ended.summary.error), (FinalEvent::Completed, None));
-    assert!(ended.activities.iter().any(|activity| activity.line.starts_with("warning: ")), "{:?}", ended.activities);
+    assert!(
+        ended.activities.iter().any(|activity| activity.line.as_deref().unwrap_or("").starts_with("warning: ")),
+        "{:?}",
+        ended.activities
+    );
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn program_of(problem: &ProgramProblem) -> String {
 }
 
 fn plain(argv: Vec<String>) -> WorkerSpec {
-    WorkerSpec { argv, stream: StreamKind::Plain, last_message_placeholder: None }
+    WorkerSpec { argv, stream: StreamKind::Plain, last_message_placeholder: None, model: None }
 }
 
 /// The contract's command line.

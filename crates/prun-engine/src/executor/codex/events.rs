@@ -1,19 +1,15 @@
 //! The event stream of `codex exec --json`.
 
-use prun_core::outcome::{ClientError, FinalEvent, Usage};
+use prun_core::outcome::{FinalEvent, Usage};
 use serde_json::Value;
 
-use super::errors::classify;
-use crate::executor::escape::{cut, first_line};
-use crate::executor::stream::{ACTIVITY_CAP, Activity, StreamSummary};
-
-/// The longest [`ClientError::message`], in characters.
-const MESSAGE_CAP: usize = 1000;
+use crate::executor::escape::first_line;
+use crate::executor::stream::event::{client_error, list_of, no_progress, number_of, parse, progress, text_of, worked};
+use crate::executor::stream::{ACTIVITY_CAP, Activity, Memory, StreamSummary};
 
 /// Takes one line of the stream; a line that is none of Codex's changes nothing.
-pub(in crate::executor) fn apply(summary: &mut StreamSummary, line: &[u8]) -> Option<Activity> {
-    let text = String::from_utf8_lossy(line);
-    let event: Value = serde_json::from_str(text.trim_matches(|c: char| c == '\0' || c.is_whitespace())).ok()?;
+pub(in crate::executor) fn apply(summary: &mut StreamSummary, _: &mut Memory, line: &[u8]) -> Option<Activity> {
+    let event = parse(line)?;
     match text_of(&event, "type") {
         "thread.started" => thread_started(summary, &event),
         "turn.started" => Some(progress("turn started")),
@@ -42,7 +38,7 @@ fn item_begun(summary: &mut StreamSummary, item: &Value) -> Option<Activity> {
         "file_change" | "agent_message" | "reasoning" | "error" | "" => return None,
         other => other.to_owned(),
     };
-    Some(worked(summary, &line))
+    Some(worked(summary, progress(&line)))
 }
 
 fn item_completed(summary: &mut StreamSummary, item: &Value) -> Option<Activity> {
@@ -62,15 +58,7 @@ fn item_completed(summary: &mut StreamSummary, item: &Value) -> Option<Activity>
         "" => return None,
         other => other.to_owned(),
     };
-    Some(worked(summary, &line))
-}
-
-/// Work that follows an error line shows that the error was not the end.
-fn worked(summary: &mut StreamSummary, line: &str) -> Activity {
-    if summary.final_event == FinalEvent::Missing {
-        summary.error = None;
-    }
-    progress(line)
+    Some(worked(summary, progress(&line)))
 }
 
 fn agent_message(summary: &mut StreamSummary, text: &str) -> String {
@@ -92,12 +80,12 @@ fn command_ended(item: &Value) -> String {
 }
 
 fn files_changed(item: &Value) -> String {
-    let changes = item["changes"].as_array().map_or(&[][..], Vec::as_slice);
-    let names = changes.iter().map(|change| match (text_of(change, "kind"), text_of(change, "path")) {
-        ("add", path) => format!("+{path}"),
-        ("delete", path) => format!("-{path}"),
-        (_, path) => path.to_owned(),
-    });
+    let names =
+        list_of(item, "changes").iter().map(|change| match (text_of(change, "kind"), text_of(change, "path")) {
+            ("add", path) => format!("+{path}"),
+            ("delete", path) => format!("-{path}"),
+            (_, path) => path.to_owned(),
+        });
     format!("edits {}", names.take(8).collect::<Vec<_>>().join(", "))
 }
 
@@ -106,7 +94,7 @@ fn mcp_tool(item: &Value) -> String {
 }
 
 fn todo(item: &Value) -> String {
-    let items = item["items"].as_array().map_or(&[][..], Vec::as_slice);
+    let items = list_of(item, "items");
     let done = items.iter().filter(|item| item["completed"] == Value::Bool(true)).count();
     let next =
         items.iter().find(|item| item["completed"] != Value::Bool(true)).map_or("", |item| text_of(item, "text"));
@@ -116,11 +104,10 @@ fn todo(item: &Value) -> String {
 fn turn_completed(summary: &mut StreamSummary, event: &Value) -> Activity {
     let usage = &event["usage"];
     if usage.is_object() {
-        let count = |name: &str| usage[name].as_u64().unwrap_or(0);
         summary.usage = Some(Usage {
-            input_tokens: count("input_tokens"),
-            cached_input_tokens: count("cached_input_tokens"),
-            output_tokens: count("output_tokens"),
+            input_tokens: number_of(usage, "input_tokens"),
+            cached_input_tokens: number_of(usage, "cached_input_tokens"),
+            output_tokens: number_of(usage, "output_tokens"),
             cost_micro_usd: None,
             turns: None,
         });
@@ -132,7 +119,7 @@ fn turn_completed(summary: &mut StreamSummary, event: &Value) -> Activity {
 
 fn turn_failed(summary: &mut StreamSummary, message: &str) -> Activity {
     summary.final_event = FinalEvent::Failed;
-    let error = client_error(message);
+    let error = client_error(&error_text(message));
     let activity = no_progress(&format!("turn failed: {}", error.message));
     summary.error = Some(error);
     activity
@@ -143,17 +130,12 @@ fn error_line(summary: &mut StreamSummary, message: &str) -> Activity {
     if message.starts_with("Reconnecting") {
         return no_progress(message);
     }
-    let error = client_error(message);
+    let error = client_error(&error_text(message));
     let activity = no_progress(&format!("error: {}", error.message));
     if summary.final_event == FinalEvent::Missing {
         summary.error = Some(error);
     }
     activity
-}
-
-fn client_error(message: &str) -> ClientError {
-    let message = error_text(message);
-    ClientError { class: classify(&message), message: cut(&message, MESSAGE_CAP), resets_at: None }
 }
 
 /// For a 400 the message is the response's body; its own message is what people want to read.
@@ -190,16 +172,4 @@ fn unescape(text: &str) -> String {
         }
     }
     plain
-}
-
-fn text_of<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or("")
-}
-
-fn progress(line: &str) -> Activity {
-    Activity { line: cut(line, ACTIVITY_CAP), is_progress: true }
-}
-
-fn no_progress(line: &str) -> Activity {
-    Activity { line: cut(line, ACTIVITY_CAP), is_progress: false }
 }

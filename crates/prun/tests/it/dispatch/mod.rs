@@ -61,6 +61,7 @@ impl Bench {
                 argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
                 stream: StreamKind::Plain,
                 last_message_placeholder: None,
+                model: None,
             }),
             resumes: None,
             prompt_file: self.at("prompt.md"),
