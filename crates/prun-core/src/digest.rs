@@ -7,7 +7,7 @@ use crate::event::{Event, EventKind, Mode, RunEvent, UnitEvent};
 use crate::outcome::Outcome;
 use crate::run::RunState;
 use crate::unit::{Disposition, Unit, UnitState};
-use crate::view::{RunView, RunViewState, UnitView};
+use crate::view::{HoldView, RunView, RunViewState, UnitView};
 
 /// Whether an event calls for action: what `wait` returns at. One that was overtaken, such as the failure of
 /// an attempt that was retried since, does not any more.
@@ -17,12 +17,13 @@ pub fn is_actionable(event: &Event, run: &RunState) -> bool {
         EventKind::Unit { unit, attempt, event } => {
             run.unit(unit).filter(|unit| unit.attempt() == *attempt).is_some_and(|unit| still_calls(event, unit))
         }
-        EventKind::Run(event) => match **event {
+        EventKind::Run(kind) => match **kind {
             RunEvent::RunEnded { .. } => run.ended.is_some(),
-            RunEvent::ExecutorHeld { .. }
-            | RunEvent::BudgetWarned { .. }
-            | RunEvent::BudgetSpent { .. }
-            | RunEvent::RepositoryTouched { .. } => true,
+            // A hold with a fallback moves units by itself, and a short one ends by itself.
+            RunEvent::ExecutorHeld { ref executor, .. } => run.holds.get(executor).is_some_and(|hold| {
+                hold.since == event.at && hold.is_lasting() && run.stuck_on(executor).next().is_some()
+            }),
+            RunEvent::BudgetWarned { .. } | RunEvent::BudgetSpent { .. } | RunEvent::RepositoryTouched { .. } => true,
             _ => false,
         },
         EventKind::Unknown { .. } => false,
@@ -59,11 +60,25 @@ pub fn digest(view: &RunView, run: &str) -> String {
     for what in &view.repository_touched {
         let _ = write!(text, "\nTOUCHED the repository: {what}");
     }
+    for hold in view.holds.iter().filter(|hold| hold.is_lasting && hold.stuck > 0) {
+        let _ = write!(text, "\n{}", hold_line(hold, run));
+    }
     for line in of_the_run(view, run) {
         text.push('\n');
         text.push_str(&line);
     }
     text
+}
+
+fn hold_line(hold: &HoldView, run: &str) -> String {
+    let HoldView { executor, cause, why, .. } = hold;
+    let wait = if hold.stuck == 1 { "waits" } else { "wait" };
+    let until =
+        hold.left_millis.map_or_else(|| "until it is released".to_owned(), |left| format!("for {}", duration(left)));
+    let why: String = why.chars().take(100).collect();
+    let why = if why.starts_with(cause.as_str()) { why } else { format!("{cause}: {why}") };
+    let units = counted(hold.stuck, "unit");
+    format!("HELD {executor} {until}  {why}, {units} {wait} for it   prun executors --release {executor} --run {run}")
 }
 
 /// Whether a unit has something that takes part in landing.
@@ -221,6 +236,8 @@ mod tests {
             tokens: 3_100_000,
             counts,
             units,
+            holds: Vec::new(),
+            past_holds: Vec::new(),
             repository_touched: Vec::new(),
             landed: Vec::new(),
             landing_trouble: None,

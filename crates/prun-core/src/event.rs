@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
 use crate::outcome::{AttemptFacts, Cause, CheckFacts, Outcome, StopReason};
+use crate::policy::Spends;
 use crate::time::Timestamp;
+use crate::unit::NextAttempt;
 
 /// The version of the vocabulary. A reader refuses a newer one; older ones stay readable.
 pub const LEDGER_VERSION: u32 = 1;
@@ -107,6 +109,15 @@ pub enum UnitEvent {
         at: Timestamp,
         /// Why, in a sentence.
         why: String,
+        /// What it is paid with.
+        #[serde(default)]
+        spends: Spends,
+        /// Where it begins, and what its worker is told.
+        #[serde(default)]
+        begins: NextAttempt,
+        /// It never goes back to this attempt's executor.
+        #[serde(default)]
+        bars: bool,
     },
     /// The unit is settled.
     UnitSettled {

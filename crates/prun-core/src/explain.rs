@@ -1,9 +1,12 @@
 //! Why is this unit in this state? Sentences for people, made from facts and events.
 
-use crate::digest::counted;
-use crate::event::{Event, EventKind, RequeuedBy, RetryHow, UnitEvent};
-use crate::ids::UnitId;
+use crate::digest::{counted, duration};
+use crate::event::{Event, EventKind, RequeuedBy, RetryHow, RunEvent, UnitEvent};
+use crate::ids::{ExecutorName, UnitId};
 use crate::outcome::{AttemptFacts, Cause, Channel, CheckFacts, Exit, Gap, Outcome, StopReason};
+use crate::run::RunState;
+use crate::time::Timestamp;
+use crate::unit::{Unit, UnitState};
 
 /// One sentence on a verdict, without a full stop.
 #[must_use]
@@ -113,16 +116,61 @@ fn stop_sentence(reason: StopReason) -> &'static str {
     }
 }
 
-/// The story of a unit: one sentence an event, with its place.
+/// The story of a unit: one sentence an event, with its place. Holds of its executors are part of it while it waits.
 #[must_use]
 pub fn story(events: &[Event], unit: &UnitId) -> Vec<(Event, String)> {
-    let of_unit = events.iter().filter_map(|event| match &event.kind {
-        EventKind::Unit { unit: id, attempt, event: kind } if id == unit => {
-            Some((event.clone(), sentence(attempt.0, kind)))
+    let mut run = RunState::default();
+    let mut story = Vec::new();
+    for event in events {
+        let told = match &event.kind {
+            EventKind::Unit { unit: id, attempt, event: kind } if id == unit => Some(sentence(attempt.0, kind)),
+            EventKind::Run(kind) => run.unit(unit).and_then(|unit| hold_sentence(kind, unit)),
+            _ => None,
+        };
+        story.extend(told.map(|told| (event.clone(), told)));
+        // A damaged ledger still has its sentences.
+        let _ = run.apply(event);
+    }
+    story
+}
+
+fn hold_sentence(event: &RunEvent, unit: &Unit) -> Option<String> {
+    let concerns = |executor| !unit.is_settled() && unit.setup.executors.contains(executor);
+    match event {
+        RunEvent::ExecutorHeld { executor, why, .. } if concerns(executor) => {
+            Some(format!("{executor} was held: {why}"))
         }
+        RunEvent::ExecutorReleased { executor } if concerns(executor) => Some(format!("{executor} was released")),
         _ => None,
+    }
+}
+
+/// What a waiting unit waits for, in a sentence without a full stop; `None` where it does not wait.
+#[must_use]
+pub fn waits_for(run: &RunState, unit: &Unit, now: Timestamp) -> Option<String> {
+    if !unit.is_waiting() {
+        return None;
+    }
+    if run.stop.is_some() {
+        return Some("the run was stopped".to_owned());
+    }
+    let open: Vec<&ExecutorName> = unit.setup.executors.iter().filter(|name| !unit.barred.contains(name)).collect();
+    let held = open.iter().filter_map(|name| {
+        let hold = run.holds.get(*name)?;
+        let left = hold.until.map(|until| duration(until.since(now)));
+        let until = left.map_or_else(|| "until it is released".to_owned(), |left| format!("for {left}"));
+        Some(format!("{name} is held {until} ({})", hold.cause))
     });
-    of_unit.collect()
+    let held: Vec<String> = held.collect();
+    if held.len() == open.len() {
+        return Some(held.join(", "));
+    }
+    match unit.state {
+        UnitState::Backoff { until } if until > now => {
+            Some(format!("its next attempt begins in {}", duration(until.since(now))))
+        }
+        _ => Some("it waits for a free slot".to_owned()),
+    }
 }
 
 /// One sentence on an event of a unit.

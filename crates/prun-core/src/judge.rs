@@ -1,4 +1,4 @@
-//! The verdict on an attempt, computed from its facts; what is worth another attempt.
+//! The verdict on an attempt, computed from its facts. What follows from it is [`crate::policy`]'s.
 
 use crate::outcome::{AttemptFacts, Cause, Changes, Channel, Exit, FinalEvent, Gap, Outcome, StopReason};
 
@@ -86,27 +86,6 @@ fn judge_work(facts: &AttemptFacts) -> Option<Outcome> {
         return Some(Outcome::Failed(Cause::Verify));
     }
     (facts.expects_changes && unchanged).then_some(Outcome::Incomplete(Gap::NoChange))
-}
-
-/// Whether another attempt may help after this outcome, apart from how many are left.
-///
-/// A spent quota, a refused key and a full context come back the same; so does a stop that was asked for.
-#[must_use]
-pub fn is_worth_a_retry(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Succeeded | Outcome::Stopped(_) => false,
-        Outcome::Incomplete(_) => true,
-        Outcome::Failed(cause) => !matches!(
-            cause,
-            Cause::SpawnError
-                | Cause::Setup
-                | Cause::Auth
-                | Cause::UsageLimit
-                | Cause::Context
-                | Cause::Permission
-                | Cause::KillFailed
-        ),
-    }
 }
 
 #[cfg(test)]

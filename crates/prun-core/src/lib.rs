@@ -14,6 +14,7 @@ pub mod ids;
 pub mod judge;
 pub mod outcome;
 pub mod plan;
+pub mod policy;
 pub mod reconcile;
 pub mod route;
 pub mod run;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::event::{Event, EventKind, ProcessIdentity, RunEvent, RunSetup, UnitEvent};
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
-use crate::outcome::{Cause, CheckFacts, Outcome, StopReason};
+use crate::outcome::{Cause, CheckFacts, Outcome};
+use crate::policy::Spends;
 use crate::time::Timestamp;
-use crate::unit::{Disposition, IllegalTransition, Unit, UnitState};
+use crate::unit::{IllegalTransition, Unit, UnitState};
 
 /// Everything that the events of a run say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,12 @@ pub struct RunState {
     places: BTreeMap<UnitId, usize>,
     /// Executors on which no unit starts for now.
     pub holds: BTreeMap<ExecutorName, Hold>,
+    /// Holds that are over, oldest first.
+    pub past_holds: Vec<PastHold>,
+    /// Holds of each executor in a row, without a good attempt in between.
+    pub faults: BTreeMap<ExecutorName, u32>,
+    /// Attempts that were nobody's fault and were repeated without a retry.
+    pub repeats: u32,
     /// The supervisor that took over last.
     pub supervisor: Option<ProcessIdentity>,
     /// The end of the run was asked for: `Some(true)` without grace.
@@ -47,10 +54,34 @@ pub struct RunState {
 pub struct Hold {
     /// The class of error that caused it.
     pub cause: Cause,
+    /// Since when.
+    pub since: Timestamp,
     /// Until when; `None` until somebody releases it.
     pub until: Option<Timestamp>,
     /// Why, in a sentence.
     pub why: String,
+}
+
+impl Hold {
+    /// Whether it is more than a pause: it takes minutes, or somebody has to see to it.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        const PAUSE_MILLIS: u64 = 10 * 60_000;
+        self.until.is_none_or(|until| until.since(self.since) >= PAUSE_MILLIS)
+    }
+}
+
+/// A hold that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastHold {
+    /// The executor.
+    pub executor: ExecutorName,
+    /// The class of error that caused it.
+    pub cause: Cause,
+    /// When it began.
+    pub since: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
 }
 
 /// The run's check of one tree.
@@ -163,19 +194,37 @@ impl RunState {
             unit: id.clone(),
             illegal,
         })?;
-        // A unit that waits again is not the end of the run, whoever wrote that it had ended.
-        if matches!(event, UnitEvent::UnitRequeued { .. }) {
-            self.ended = None;
+        match event {
+            // A unit that waits again is not the end of the run, whoever wrote that it had ended.
+            UnitEvent::UnitRequeued { .. } => self.ended = None,
+            UnitEvent::RetryScheduled { spends, outcome, .. } => {
+                self.repeats = self.repeats.saturating_add(u32::from(*spends == Spends::Repeat));
+                self.note_end(place, outcome);
+            }
+            UnitEvent::UnitSettled { outcome, .. } => self.note_end(place, outcome),
+            _ => {}
         }
         Ok(())
+    }
+
+    /// An executor whose worker came to its own end works again.
+    fn note_end(&mut self, place: usize, outcome: &Outcome) {
+        if matches!(outcome, Outcome::Succeeded | Outcome::Incomplete(_) | Outcome::Failed(Cause::Verify))
+            && let Some(last) = self.units[place].attempts.last()
+        {
+            self.faults.remove(&last.executor);
+        }
+    }
+
+    fn end_hold(&mut self, executor: &ExecutorName, hold: &Hold, at: Timestamp) {
+        let Hold { cause, since, .. } = *hold;
+        self.past_holds.push(PastHold { executor: executor.clone(), cause, since, ended: at });
     }
 
     /// Whether units stand as an earlier stop of the run left them, for a resume to go on with.
     #[must_use]
     pub fn has_stopped_units(&self) -> bool {
-        let stopped = Outcome::Stopped(StopReason::RunStopped);
-        let mut units = self.units.iter();
-        units.any(|unit| unit.outcome() == Some(&stopped) && unit.disposition == Disposition::Unreviewed)
+        self.units.iter().any(Unit::goes_on_after_resume)
     }
 
     fn apply_run(&mut self, kind: &RunEvent, event: &Event) -> Result<(), ApplyError> {
@@ -195,10 +244,16 @@ impl RunState {
                 self.stop = None;
             }
             RunEvent::ExecutorHeld { executor, cause, until, why } => {
-                self.holds.insert(executor.clone(), Hold { cause: *cause, until: *until, why: why.clone() });
+                let hold = Hold { cause: *cause, since: event.at, until: *until, why: why.clone() };
+                if let Some(before) = self.holds.insert(executor.clone(), hold) {
+                    self.end_hold(executor, &before, event.at);
+                }
+                let faults = self.faults.entry(executor.clone()).or_default();
+                *faults = faults.saturating_add(1);
             }
             RunEvent::ExecutorReleased { executor } => {
-                self.holds.remove(executor).ok_or_else(illegal)?;
+                let hold = self.holds.remove(executor).ok_or_else(illegal)?;
+                self.end_hold(executor, &hold, event.at);
             }
             RunEvent::BudgetWarned { why } | RunEvent::BudgetSpent { why } => self.budget.push(why.clone()),
             RunEvent::RepositoryTouched { what } => self.touched.extend(what.iter().cloned()),
@@ -229,6 +284,16 @@ impl RunState {
     #[must_use]
     pub fn unit(&self, id: &UnitId) -> Option<&Unit> {
         self.places.get(id).map(|place| &self.units[*place])
+    }
+
+    /// Units that wait and can go nowhere while this executor is held, because all others that they name are too.
+    pub fn stuck_on<'a>(&'a self, executor: &'a ExecutorName) -> impl Iterator<Item = &'a Unit> {
+        let open = |unit: &'a Unit| unit.setup.executors.iter().filter(|name| !unit.barred.contains(name));
+        self.units.iter().filter(move |unit| {
+            unit.is_waiting()
+                && open(unit).any(|name| name == executor)
+                && open(unit).all(|name| self.holds.contains_key(name))
+        })
     }
 
     /// Units of which something may be alive.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::ids::{ExecutorName, UnitId};
 use crate::route::{Candidate, Route, route};
 use crate::run::RunState;
-use crate::time::Now;
+use crate::time::{Now, Timestamp};
 use crate::unit::{Unit, UnitState};
 
 /// What an executor allows.
@@ -26,6 +26,8 @@ pub struct Resources {
     pub executors: BTreeMap<ExecutorName, Capacity>,
     /// When each executor was last started, on the monotonic clock.
     pub last_start: BTreeMap<ExecutorName, u64>,
+    /// Spreads pauses and starts; another number for each run.
+    pub seed: u64,
 }
 
 /// A unit that may start.
@@ -62,6 +64,9 @@ pub fn schedule(run: &RunState, resources: &Resources, now: Now) -> Schedule {
         total += 1;
     }
     let mut last_start = resources.last_start.clone();
+    for until in run.holds.values().filter_map(|hold| hold.until) {
+        look_again_at(&mut plan, until, now);
+    }
     for unit in &run.units {
         if total >= resources.jobs {
             break;
@@ -69,7 +74,7 @@ pub fn schedule(run: &RunState, resources: &Resources, now: Now) -> Schedule {
         if !may_start(unit, now, &mut plan) {
             continue;
         }
-        let candidates = candidates(&unit.setup.executors, run, resources, &used);
+        let candidates = candidates(unit, run, resources, &used);
         let Route::Take { executor, why } = route(&unit.setup.executors, &candidates) else { continue };
         let stagger = resources.executors.get(&executor).map_or(0, |capacity| capacity.stagger_millis);
         let ready_at = last_start.get(&executor).map_or(0, |last| last.saturating_add(stagger));
@@ -90,11 +95,17 @@ fn may_start(unit: &Unit, now: Now, plan: &mut Schedule) -> bool {
         UnitState::Queued => true,
         UnitState::Backoff { until } if until <= now.wall => true,
         UnitState::Backoff { until } => {
-            look_again(plan, now.mono.saturating_add(until.since(now.wall)));
+            look_again_at(plan, until, now);
             false
         }
         _ => false,
     }
+}
+
+/// The monotonic clock stands still while the machine sleeps, so a time of the wall clock is asked for again.
+fn look_again_at(plan: &mut Schedule, until: Timestamp, now: Now) {
+    const LONGEST_MILLIS: u64 = 60_000;
+    look_again(plan, now.mono.saturating_add(until.since(now.wall).min(LONGEST_MILLIS)));
 }
 
 fn look_again(plan: &mut Schedule, at: u64) {
@@ -102,17 +113,18 @@ fn look_again(plan: &mut Schedule, at: u64) {
 }
 
 fn candidates(
-    order: &[ExecutorName],
+    unit: &Unit,
     run: &RunState,
     resources: &Resources,
     used: &BTreeMap<ExecutorName, u32>,
 ) -> Vec<Candidate> {
-    let known = order.iter().filter_map(|name| resources.executors.get(name).map(|capacity| (name, capacity)));
+    let open = unit.setup.executors.iter().filter(|name| !unit.barred.contains(name));
+    let known = open.filter_map(|name| resources.executors.get(name).map(|capacity| (name, capacity)));
     known
         .map(|(name, capacity)| Candidate {
             executor: name.clone(),
             free_slots: capacity.slots.saturating_sub(used.get(name).copied().unwrap_or(0)),
-            held: run.holds.get(name).map(|hold| hold.why.clone()),
+            held: run.holds.get(name).map(|hold| hold.cause.to_string()),
         })
         .collect()
 }

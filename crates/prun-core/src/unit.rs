@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{ProcessIdentity, RequeuedBy, RetryHow, UnitEvent, UnitSetup};
 use crate::ids::{Attempt, ExecutorName};
 use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason, Usage};
+use crate::policy::Spends;
 use crate::time::Timestamp;
 
 /// A unit and all that is known of it.
@@ -41,6 +42,10 @@ pub struct Unit {
     pub next: NextAttempt,
     /// Retries that were spent since the last requeue by a person.
     pub retries_spent: u32,
+    /// Attempts since then that were not its fault, and were repeated without a retry.
+    pub repeats: u32,
+    /// Executors that cannot finish it, as was seen since then.
+    pub barred: Vec<ExecutorName>,
     /// When it last changed its state.
     pub since: Timestamp,
 }
@@ -193,6 +198,8 @@ impl Unit {
             attempts: Vec::new(),
             next: NextAttempt::default(),
             retries_spent: 0,
+            repeats: 0,
+            barred: Vec::new(),
             since: at,
         }
     }
@@ -230,6 +237,26 @@ impl Unit {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.outcome().is_some()
+    }
+
+    /// Whether a resume of the run takes it up again: it was stopped with the run, or what stood in its way was
+    /// no fault of its own, and nobody decided on it since.
+    #[must_use]
+    pub fn goes_on_after_resume(&self) -> bool {
+        self.disposition == Disposition::Unreviewed
+            && matches!(
+                self.outcome(),
+                Some(
+                    Outcome::Stopped(StopReason::RunStopped | StopReason::Hold | StopReason::Budget)
+                        | Outcome::Failed(Cause::Auth | Cause::UsageLimit)
+                )
+            )
+    }
+
+    /// Whether it waits for its first or its next attempt.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, UnitState::Queued | UnitState::Backoff { .. })
     }
 
     /// Whether it holds a slot: something of it may be alive.
@@ -332,9 +359,14 @@ impl Unit {
                 self.attempts.push(record);
             }
             UnitEvent::ProcessStarted { .. } => self.with_last(|last| last.started = Some(at)),
-            UnitEvent::RetryScheduled { facts, outcome, .. } => {
+            UnitEvent::RetryScheduled { facts, outcome, spends, begins, bars, .. } => {
                 self.end_last(facts.as_deref(), outcome, at);
-                self.retries_spent = self.retries_spent.saturating_add(u32::from(spends_a_retry(outcome)));
+                self.next = begins.clone();
+                match spends {
+                    Spends::Retry => self.retries_spent = self.retries_spent.saturating_add(1),
+                    Spends::Repeat => self.repeats = self.repeats.saturating_add(1),
+                }
+                self.barred.extend(self.attempts.last().filter(|_| *bars).map(|last| last.executor.clone()));
             }
             // A unit that is settled while it waits keeps the verdict on its last attempt.
             UnitEvent::UnitSettled { facts, outcome, .. } if matches!(self.state, UnitState::Settling { .. }) => {
@@ -345,6 +377,8 @@ impl Unit {
                 self.disposition = Disposition::Unreviewed;
                 if *by == RequeuedBy::User {
                     self.retries_spent = 0;
+                    self.repeats = 0;
+                    self.barred.clear();
                 }
             }
             UnitEvent::Accepted { why, salvaged } => {
@@ -419,11 +453,6 @@ impl Unit {
     }
 }
 
-/// A hold of the executor is not the unit's fault and costs it nothing.
-fn spends_a_retry(outcome: &Outcome) -> bool {
-    !matches!(outcome, Outcome::Stopped(StopReason::Hold) | Outcome::Failed(Cause::UsageLimit | Cause::Auth))
-}
-
 impl UnitState {
     /// The state's stable name.
     #[must_use]
@@ -478,6 +507,9 @@ mod tests {
                     outcome: Outcome::Failed(Cause::ExitCode),
                     at: Timestamp(5),
                     why: "w".into(),
+                    spends: Spends::Retry,
+                    begins: NextAttempt::default(),
+                    bars: false,
                 },
             ),
             ("UnitSettled", UnitEvent::UnitSettled { facts: None, outcome: Outcome::Succeeded, why: "w".into() }),

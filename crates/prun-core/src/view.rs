@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use crate::event::Mode;
 use crate::outcome::{Channel, Outcome};
-use crate::run::RunState;
+use crate::run::{PastHold, RunState};
 use crate::time::Timestamp;
-use crate::unit::{Disposition, Unit, UnitState};
+use crate::unit::{AttemptRecord, Disposition, Unit, UnitState};
 
 /// The version of the shapes in this file; it grows when a member changes its meaning.
 pub const VIEW_VERSION: u32 = 1;
@@ -36,6 +36,10 @@ pub struct RunView {
     pub counts: Counts,
     /// Each unit.
     pub units: Vec<UnitView>,
+    /// Executors on which no unit starts for now.
+    pub holds: Vec<HoldView>,
+    /// Holds that are over, oldest first.
+    pub past_holds: Vec<PastHoldView>,
     /// What workers changed in the user's repository.
     pub repository_touched: Vec<String>,
     /// Trees that landed and were not taken back.
@@ -45,6 +49,78 @@ pub struct RunView {
     pub landing_trouble: Option<String>,
     /// What to give `wait --since` to hear of what comes next.
     pub next: u64,
+}
+
+/// An executor on which no unit starts for now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct HoldView {
+    /// The executor.
+    pub executor: String,
+    /// The class of error that caused it, such as `usage-limit`.
+    pub cause: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when; `None` until somebody releases it.
+    pub until: Option<Timestamp>,
+    /// Milliseconds until then.
+    pub left_millis: Option<u64>,
+    /// Why, in a sentence.
+    pub why: String,
+    /// It is more than a pause of minutes.
+    pub is_lasting: bool,
+    /// Units that wait and can go nowhere else.
+    pub stuck: usize,
+}
+
+/// A hold that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct PastHoldView {
+    /// The executor.
+    pub executor: String,
+    /// The class of error that caused it.
+    pub cause: String,
+    /// When it began.
+    pub since: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// Units that it interrupted and that went on with another executor.
+    pub moved: usize,
+}
+
+/// Holds that are in force at `now`. One whose time has come while nobody drove the run is over.
+fn holds(run: &RunState, now: Timestamp) -> Vec<HoldView> {
+    let in_force = run.holds.iter().filter(|(_, hold)| hold.until.is_none_or(|until| until > now));
+    let view = in_force.map(|(executor, hold)| HoldView {
+        executor: executor.to_string(),
+        cause: hold.cause.to_string(),
+        since: hold.since,
+        until: hold.until,
+        left_millis: hold.until.map(|until| until.since(now)),
+        why: hold.why.clone(),
+        is_lasting: hold.is_lasting(),
+        stuck: run.stuck_on(executor).count(),
+    });
+    view.collect()
+}
+
+impl PastHoldView {
+    fn of(hold: &PastHold, run: &RunState) -> Self {
+        let is_its = |record: &AttemptRecord| {
+            let ended = record.ended.is_some_and(|ended| ended >= hold.since && ended <= hold.ended);
+            ended && record.executor == hold.executor && record.outcome == Some(Outcome::Failed(hold.cause))
+        };
+        let has_moved = |unit: &&Unit| {
+            let pairs = unit.attempts.iter().zip(unit.attempts.iter().skip(1));
+            pairs.into_iter().any(|(record, next)| is_its(record) && next.executor != hold.executor)
+        };
+        Self {
+            executor: hold.executor.to_string(),
+            cause: hold.cause.to_string(),
+            since: hold.since,
+            ended: hold.ended,
+            moved: run.units.iter().filter(has_moved).count(),
+        }
+    }
 }
 
 /// Whether somebody drives a run.
@@ -144,6 +220,8 @@ impl RunView {
             tokens: run.tokens(),
             counts: Counts::of(run),
             units: run.units.iter().map(|unit| UnitView::of(unit, now)).collect(),
+            holds: holds(run, now),
+            past_holds: run.past_holds.iter().map(|hold| PastHoldView::of(hold, run)).collect(),
             repository_touched: run.touched.clone(),
             landed: run.landings.iter().filter(|one| !one.undone).map(|one| one.tree.clone()).collect(),
             landing_trouble: None,

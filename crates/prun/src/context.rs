@@ -140,6 +140,13 @@ impl Context {
         Source::open(&Git::from_env(), &self.cwd).ok().map(|source| source.top)
     }
 
+    /// Every run that is driven now and can be read.
+    pub(crate) fn driven_runs(&self) -> Vec<OpenRun> {
+        let cards = runs::list(&self.home).into_iter();
+        let driven = cards.filter(|card| runs::supervisor(&self.home.run(&card.run)).is_some());
+        driven.filter_map(|card| self.open(card).ok()).collect()
+    }
+
     fn open(&self, card: RunCard) -> CliResult<OpenRun> {
         let dir = self.home.run(&card.run);
         // Asked first: a supervisor that leaves has recorded its last event before.

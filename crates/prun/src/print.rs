@@ -5,7 +5,7 @@ use prun_core::event::{Event, EventKind, RunEvent, UnitEvent};
 use prun_core::explain::sentence;
 use prun_core::outcome::Outcome;
 use prun_core::time::Timestamp;
-use prun_core::view::UnitView;
+use prun_core::view::{HoldView, PastHoldView, RunView, UnitView};
 use prun_engine::executor::escape_line;
 
 use crate::ui::Tone;
@@ -108,6 +108,29 @@ pub(crate) fn unit_line(unit: &UnitView, name_width: usize, activity: Option<&st
         line.push_str(&format!("  {}", escape_line(last)));
     }
     (line, tone)
+}
+
+/// Holds of executors: those in force, and those that were more than a pause.
+pub(crate) fn hold_lines(view: &RunView) -> Vec<String> {
+    const PAUSE_MILLIS: u64 = 60_000;
+    let minute = |at| clock(at).chars().take(5).collect::<String>();
+    let past = view.past_holds.iter().filter(|hold| hold.ended.since(hold.since) >= PAUSE_MILLIS).map(|hold| {
+        let PastHoldView { executor, cause, moved, .. } = hold;
+        let times = format!("{}–{}", minute(hold.since), minute(hold.ended));
+        let moved = if *moved == 0 { String::new() } else { format!(", {} moved on", counted(*moved, "unit")) };
+        format!("held    {executor} {times} ({cause}){moved}")
+    });
+    let now = view.holds.iter().map(|hold| {
+        let HoldView { executor, cause, .. } = hold;
+        let until = hold.until.map_or_else(|| "until it is released".to_owned(), |at| format!("until {}", minute(at)));
+        let stuck = match hold.stuck {
+            0 => String::new(),
+            1 => ", 1 unit waits for it".to_owned(),
+            more => format!(", {more} units wait for it"),
+        };
+        format!("held    {executor} since {} {until} ({cause}){stuck}", minute(hold.since))
+    });
+    past.chain(now).collect()
 }
 
 /// The wall clock in local time: `15:04:05`.

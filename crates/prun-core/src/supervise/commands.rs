@@ -3,7 +3,7 @@
 use super::{Command, Effect, Reply, RepositoryCheck, Supervisor};
 use crate::digest::counted;
 use crate::event::{RequeuedBy, RetryHow, RunEvent, UnitEvent};
-use crate::ids::UnitId;
+use crate::ids::{ExecutorName, UnitId};
 use crate::outcome::{Channel, Outcome, StopReason};
 use crate::time::Now;
 use crate::unit::{AttemptRecord, Disposition, Unit, UnitState};
@@ -25,6 +25,7 @@ impl Supervisor {
             Command::Accept { unit, why, salvaged } => self.accept(&unit, why, salvaged, now),
             Command::Exclude { unit, why } => self.exclude(&unit, why, now),
             Command::Unreview { unit } => self.unreview(&unit, now),
+            Command::Release { executor } => self.release_by_hand(executor, now),
         };
         let reply = match done {
             Ok(message) => Reply::Done { seq: self.run.seq, message },
@@ -134,6 +135,15 @@ impl Supervisor {
         self.reviewable(id)?;
         self.record_unit(id, UnitEvent::Unreviewed, now);
         Ok(format!("{id} is undecided again"))
+    }
+
+    fn release_by_hand(&mut self, executor: ExecutorName, now: Now) -> Obeyed {
+        if !self.run.holds.contains_key(&executor) {
+            return Err((format!("{executor} is not held in this run"), None));
+        }
+        let message = format!("{executor} is released");
+        self.record(RunEvent::ExecutorReleased { executor }, now);
+        Ok(message)
     }
 
     fn reviewable(&self, id: &UnitId) -> Result<&Unit, Refusal> {

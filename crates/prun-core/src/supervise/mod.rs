@@ -5,6 +5,7 @@
 //! rest, and answers commands last.
 
 mod commands;
+mod settle;
 #[cfg(test)]
 mod simulation;
 mod vocabulary;
@@ -15,22 +16,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Event, EventKind, ProcessIdentity, RequeuedBy, RetryHow, RunEvent, UnitEvent};
 use crate::ids::{Attempt, UnitId};
-use crate::judge::{is_worth_a_retry, judge};
-use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason};
+use crate::outcome::{AttemptFacts, Cause, Outcome};
 use crate::run::RunState;
 use crate::schedule::{Resources, Start, schedule};
 use crate::time::Now;
-use crate::unit::{Disposition, NextAttempt, Unit, UnitState};
+use crate::unit::{AttemptRecord, NextAttempt, Unit, UnitState};
 
 /// Milliseconds that a dispatcher gets from the request to stop until it is told again, and again until
 /// it is killed. It needs the worker's grace (2 s), the sweep's bound (10 s) and the time of a harvest.
 pub const STOP_PATIENCE_MILLIS: u64 = 60_000;
-
-/// The pause before a second attempt, in milliseconds; it doubles with each further one.
-pub const RETRY_PAUSE_MILLIS: i64 = 1_000;
-
-/// The same after a rate limit or a network fault.
-pub const BACKOFF_PAUSE_MILLIS: i64 = 15_000;
 
 /// The supervisor's mind.
 #[derive(Clone, Debug)]
@@ -121,6 +115,8 @@ impl Supervisor {
             | Input::Observed { .. }
             | Input::Noted { .. } => {}
         }
+        self.release_due(now);
+        self.give_up_waiting(now);
         self.start_units(now);
         self.end_if_over(now);
         std::mem::take(&mut self.effects)
@@ -133,6 +129,7 @@ impl Supervisor {
     fn start(&mut self, process: ProcessIdentity, version: String, resume: bool, now: Now) {
         self.record(RunEvent::SupervisorStarted { process, version }, now);
         if resume {
+            self.release_endless(now);
             self.requeue_stopped(now);
         }
         self.verify_base();
@@ -157,10 +154,8 @@ impl Supervisor {
 
     /// Units that the stop of the run ended go on where they were: their workspaces are kept.
     fn requeue_stopped(&mut self, now: Now) {
-        let stopped = Outcome::Stopped(StopReason::RunStopped);
-        let is_stopped = |unit: &&Unit| unit.outcome() == Some(&stopped) && unit.disposition == Disposition::Unreviewed;
-        let units: Vec<(UnitId, NextAttempt)> =
-            self.run.units.iter().filter(is_stopped).map(|unit| (unit.setup.id.clone(), after_stop(unit))).collect();
+        let stopped = self.run.units.iter().filter(|unit| unit.goes_on_after_resume());
+        let units: Vec<(UnitId, NextAttempt)> = stopped.map(|unit| (unit.setup.id.clone(), after_stop(unit))).collect();
         for (unit, NextAttempt { how, message }) in units {
             self.record_unit(&unit, UnitEvent::UnitRequeued { by: RequeuedBy::Recovery, how, message }, now);
         }
@@ -298,30 +293,6 @@ impl Supervisor {
         self.record_unit(unit, event, now);
     }
 
-    /// Gives the verdict on an attempt whose dispatcher is gone; `overrule` where none was started.
-    fn settle(&mut self, id: &UnitId, facts: Option<Box<AttemptFacts>>, overrule: Option<Outcome>, now: Now) {
-        self.patience.remove(id);
-        let Some(unit) = self.run.unit(id) else { return };
-        let stop = unit.stop();
-        let judged = overrule.or_else(|| facts.as_deref().map(judge)).unwrap_or(Outcome::Failed(Cause::DispatchDead));
-        let outcome = match stop {
-            // What was complete before the stop reached it stays complete.
-            Some(_) if judged == Outcome::Succeeded => judged,
-            Some(reason) => Outcome::Stopped(reason),
-            None => judged,
-        };
-        let why = explain_outcome(&outcome, facts.as_deref(), unit);
-        let retries_left = unit.setup.retries.saturating_sub(unit.retries_spent);
-        let event = if stop.is_none() && self.run.stop.is_none() && retries_left > 0 && is_worth_a_retry(&outcome) {
-            let at = now.wall.plus(retry_pause(unit, &outcome));
-            let why = format!("{why}; attempt {} follows", unit.attempt().next());
-            UnitEvent::RetryScheduled { facts, outcome, at, why }
-        } else {
-            UnitEvent::UnitSettled { facts, outcome, why }
-        };
-        self.record_unit(id, event, now);
-    }
-
     fn terminate_known(&mut self, id: &UnitId, now: Now) {
         if let Some(process) = self.run.unit(id).and_then(Unit::process).cloned() {
             self.terminate(id, process, now);
@@ -426,7 +397,7 @@ pub fn attempt_dir(unit: &UnitId, attempt: Attempt) -> String {
 /// How a unit goes on that the stop of the run ended.
 fn after_stop(unit: &Unit) -> NextAttempt {
     match unit.attempts.last() {
-        Some(last) if !matches!(last.outcome, Some(Outcome::Stopped(_))) => unit.next.clone(),
+        Some(last) if !was_interrupted(last) => unit.next.clone(),
         Some(last) if last.was_started() => NextAttempt {
             how: RetryHow::Continue,
             message: Some("You were interrupted; go on where you stopped.".to_owned()),
@@ -436,20 +407,6 @@ fn after_stop(unit: &Unit) -> NextAttempt {
     }
 }
 
-/// Doubles with each attempt, up to 64 times, plus up to a quarter that differs from unit to unit.
-fn retry_pause(unit: &Unit, outcome: &Outcome) -> i64 {
-    let first = match outcome {
-        Outcome::Failed(Cause::RateLimit | Cause::Network) => BACKOFF_PAUSE_MILLIS,
-        _ => RETRY_PAUSE_MILLIS,
-    };
-    let pause = first << unit.retries_spent.min(6);
-    let spread = unit.setup.id.as_str().bytes().fold(0_i64, |sum, byte| (sum * 31 + i64::from(byte)) % 256);
-    pause + pause * spread / 1024
-}
-
-fn explain_outcome(outcome: &Outcome, facts: Option<&AttemptFacts>, unit: &Unit) -> String {
-    if let UnitState::Settling { start_failed: Some((_, message)), .. } = &unit.state {
-        return message.clone();
-    }
-    crate::explain::outcome_sentence(outcome, facts)
+fn was_interrupted(last: &AttemptRecord) -> bool {
+    matches!(last.outcome, Some(Outcome::Stopped(_) | Outcome::Failed(Cause::Auth | Cause::UsageLimit)))
 }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::event::{Mode, RunSetup, UnitSetup};
 use crate::outcome::tests::good_facts;
-use crate::outcome::{CheckFacts, Exit};
+use crate::outcome::{CheckFacts, ClientError, Exit, FinalEvent, StopReason};
+use crate::policy::{MOST_REPEATS_OF_A_UNIT, Spends, run_allowance};
 use crate::run::RunState;
 use crate::schedule::Capacity;
 use crate::time::Timestamp;
@@ -75,7 +76,7 @@ fn setup(units: usize, retries: u32) -> RunSetup {
 fn resources() -> Resources {
     let capacity = Capacity { slots: SLOTS, stagger_millis: 50 };
     let executors = ["codex", "command"].map(|name| (name.parse().unwrap(), capacity));
-    Resources { jobs: JOBS, executors: executors.into(), last_start: BTreeMap::new() }
+    Resources { jobs: JOBS, executors: executors.into(), last_start: BTreeMap::new(), seed: 7 }
 }
 
 impl World {
@@ -210,6 +211,11 @@ impl World {
         if flavour % 3 == 1 {
             facts.exit = Exit::Code { code: 1 };
         }
+        if let Some(class) = class_of(flavour) {
+            let resets_at = (flavour > 128).then(|| self.now.wall.plus(600_000));
+            facts.final_event = FinalEvent::Failed;
+            facts.error = Some(ClientError { class, message: "m".into(), resets_at });
+        }
         let facts = (how == Dispatcher::Settled).then(|| Box::new(facts));
         self.pending.push(Input::DispatcherExited { unit: key.0.clone(), attempt: key.1, facts });
     }
@@ -234,6 +240,44 @@ impl World {
             let on = |unit: &&Unit| unit.attempts.last().is_some_and(|last| last.executor.as_str() == name);
             assert!(replayed.active().filter(on).count() <= SLOTS as usize, "more units on {name} than slots");
         }
+    }
+}
+
+/// The class of error that a worker ends with, for some of the flavours.
+fn class_of(flavour: u8) -> Option<Cause> {
+    let classes = [
+        Cause::UsageLimit,
+        Cause::RateLimit,
+        Cause::Network,
+        Cause::UsageLimit,
+        Cause::Auth,
+        Cause::Context,
+        Cause::Permission,
+    ];
+    classes.get(usize::from(flavour.checked_sub(64)? % 14)).copied()
+}
+
+/// Nothing begins on an executor that is held, and an interruption costs a unit nothing while the run may repeat.
+fn check_holds(ledger: &[Event]) {
+    let mut run = RunState::default();
+    for event in ledger {
+        if let EventKind::Unit { unit, event: kind, .. } = &event.kind {
+            let before = run.unit(unit).expect("the unit is the plan's");
+            match &**kind {
+                UnitEvent::AttemptBegan { executor, .. } => {
+                    assert!(!run.holds.contains_key(executor), "{unit} began on {executor}, which is held");
+                    assert!(!before.barred.contains(executor), "{unit} went back to {executor}");
+                }
+                UnitEvent::RetryScheduled { outcome: Outcome::Failed(cause), spends: Spends::Retry, .. } => {
+                    let fault_of_nobody =
+                        matches!(cause, Cause::UsageLimit | Cause::Auth | Cause::RateLimit | Cause::Network);
+                    let spent = run.repeats >= run_allowance(run.units.len());
+                    assert!(!fault_of_nobody || spent || before.repeats >= MOST_REPEATS_OF_A_UNIT, "{unit}: {cause}");
+                }
+                _ => {}
+            }
+        }
+        run.apply(event).expect("the ledger replays");
     }
 }
 
@@ -341,14 +385,16 @@ fn finish(mut world: World, mut supervisor: Supervisor) {
     for _ in 0..2_000 {
         if world.left {
             assert!(living(&world).is_empty(), "the supervisor left a living dispatcher");
-            return;
+            return check_holds(&world.ledger);
         }
         if world.pending.is_empty() {
             living(&world).iter().for_each(|key| world.end(key, Dispatcher::Settled, 0));
         }
         let input = if world.pending.is_empty() { Input::Tick } else { world.pending.remove(0) };
-        world.now.mono += 1_000;
-        world.now.wall = world.now.wall.plus(1_000);
+        // While nothing is under way a hold may be what is waited for.
+        let millis = if matches!(input, Input::Tick) { 60_000 } else { 1_000 };
+        world.now.mono += millis;
+        world.now.wall = world.now.wall.plus(i64::try_from(millis).unwrap());
         world.feed(&mut supervisor, input, None);
         world.check(&supervisor);
     }
@@ -387,6 +433,26 @@ fn what_a_retry_was_told_survives_the_death_of_its_supervisor() {
     deliver(&mut world, &mut supervisor);
     let third = &supervisor.run().units[0].attempts[2];
     assert_eq!((third.begins.how, third.begins.message.as_deref()), (RetryHow::Continue, Some("shorter")));
+}
+
+#[test]
+fn units_that_meet_a_limit_together_tell_it_once_and_all_go_on_elsewhere() {
+    let mut world = World::new(2, 0);
+    let mut supervisor = world.supervisor(false);
+    deliver(&mut world, &mut supervisor);
+    let limit = 64;
+    assert_eq!(class_of(limit), Some(Cause::UsageLimit));
+    for unit in ["u0", "u1"] {
+        world.end(&first_attempt(unit), Dispatcher::Settled, limit);
+    }
+    deliver(&mut world, &mut supervisor);
+    let held = world.ledger.iter().filter(|event| event.kind.name() == "executor-held").count();
+    assert_eq!(held, 1);
+    for unit in &supervisor.run().units {
+        let second = unit.attempts.get(1).expect("it went on");
+        assert_eq!((second.executor.as_str(), second.begins.how), ("command", RetryHow::Continue));
+        assert_eq!((unit.retries_spent, unit.repeats), (0, 1));
+    }
 }
 
 #[test]

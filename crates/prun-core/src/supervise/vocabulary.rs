@@ -168,6 +168,11 @@ pub enum Command {
         /// The unit.
         unit: UnitId,
     },
+    /// Let units start again on an executor that is held.
+    Release {
+        /// The executor.
+        executor: ExecutorName,
+    },
     /// Answer, and nothing else.
     Ping,
 }

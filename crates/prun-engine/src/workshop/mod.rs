@@ -25,7 +25,7 @@ use prun_core::unit::{AttemptRecord, NextAttempt};
 use crate::executor::{Executor, Registry};
 use crate::files::Durability;
 use crate::git::Git;
-use crate::home::{AttemptDir, Home, RunDir};
+use crate::home::{AttemptDir, Home, RunDir, sha256_hex};
 use crate::spec::Resumed;
 use crate::state_dir;
 use crate::workspace::extras::Extras;
@@ -151,7 +151,10 @@ impl Workshop {
             Capacity { slots, stagger_millis: executor.stagger_millis }
         };
         let executors = self.registry.iter().map(|executor| (executor.name.clone(), capacity(executor))).collect();
-        Resources { jobs, executors, last_start: BTreeMap::new() }
+        // A digest of the run's name: the same for each supervisor of a run, another one for each run.
+        let digest = sha256_hex(self.run.as_str().as_bytes());
+        let seed = u64::from_str_radix(&digest[..16], 16).unwrap_or(0);
+        Resources { jobs, executors, last_start: BTreeMap::new(), seed }
     }
 
     /// An attempt's directory.
@@ -183,9 +186,11 @@ impl Workshop {
         // An attempt that never began has left nothing to go on with.
         let before = state.attempts.iter().rev().find(|record| record.attempt < attempt && record.was_started());
         let resumed = |session: &String| Resumed { session: session.clone(), spent: state.spent_in(session) };
+        let session = |record: &AttemptRecord| record.facts.as_ref().and_then(|facts| facts.session.clone());
         let previous = before.map(|record| Previous {
             dir: self.run_dir.attempt(&record.dir),
-            session: record.facts.as_ref().and_then(|facts| facts.session.as_ref()).map(resumed),
+            // Nobody else can go on with an executor's session.
+            session: session(record).filter(|_| record.executor == executor).as_ref().map(resumed),
             is_set_up: is_set_up(&state.attempts, record.attempt),
         });
         let (base, repo, subdir, unseen) = (base_of(setup), setup.repo.clone(), setup.subdir.clone(), setup.unseen);

@@ -1,18 +1,34 @@
-//! `prun executors`: who can take units here.
+//! `prun executors`: who can take units here, and who is held in which run.
 
 use prun_core::gate::Login;
+use prun_core::ids::ExecutorName;
+use prun_core::supervise::Command;
 use prun_engine::executor::preflight;
 use prun_engine::survey::facts;
 
-use crate::context::Context;
+use crate::context::{Context, Intent};
 use crate::error::CliResult;
 use crate::exit_code::ExitCode;
+use crate::print::hold_lines;
 
-/// List the executors, with version, slots and login
+/// List the executors, with version, slots, login and holds
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Let units start again on an executor that is held in a run
+    #[arg(long, value_name = "NAME")]
+    release: Option<ExecutorName>,
+    /// The run in which it is released; the newest one of this repository by default
+    #[arg(long, value_name = "RUN", requires = "release")]
+    run: Option<String>,
+}
 
-pub(crate) fn run(context: &Context, _args: &Args) -> CliResult {
+pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    if let Some(executor) = args.release.clone() {
+        let run = context.find_run(args.run.as_deref(), Intent::Change)?;
+        let said = context.command(&run, &Command::Release { executor })?;
+        context.ui.line(said)?;
+        return Ok(ExitCode::Ok);
+    }
     for executor in context.registry()?.iter() {
         let found = facts(executor, preflight::check(executor));
         let mut parts = vec![executor.name.to_string()];
@@ -28,6 +44,13 @@ pub(crate) fn run(context: &Context, _args: &Args) -> CliResult {
             parts.extend(problem.hint.map(|hint| format!("({hint})")));
         }
         context.ui.line(parts.join(" · "))?;
+    }
+    for run in context.driven_runs() {
+        let mut view = run.view();
+        view.past_holds.clear();
+        for line in hold_lines(&view) {
+            context.ui.line(format!("{line} in run {}", run.card.run.short()))?;
+        }
     }
     Ok(ExitCode::Ok)
 }

@@ -1,7 +1,8 @@
 //! `prun explain`: how a unit came to where it is.
 
-use prun_core::explain::story;
+use prun_core::explain::{story, waits_for};
 use prun_core::unit::UnitState;
+use prun_engine::clock::wall_now;
 use prun_engine::executor::escape_line;
 
 use crate::context::{Context, Intent};
@@ -19,11 +20,11 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let (run, unit) = context.find_unit(&args.unit, Intent::Look)?;
     let events = story(&run.events, &unit);
-    if events.is_empty() {
-        context.ui.line(format!("{unit} waits in the queue"))?;
-    }
     for (event, sentence) in events {
         context.ui.line(format!("{} {}", clock(event.at), escape_line(&sentence)))?;
+    }
+    if let Some(waits) = waits_for(&run.state, run.unit(&unit), wall_now()) {
+        context.ui.line(format!("now      {unit} waits: {waits}"))?;
     }
     let name = format!("{}/{unit}", run.card.run.short());
     for line in next_steps(&run.unit(&unit).state, &name) {

@@ -8,7 +8,7 @@ use prun_engine::remove::disk_use;
 use crate::context::{Context, Intent};
 use crate::error::CliResult;
 use crate::exit_code::ExitCode;
-use crate::print::{bytes, event_line, unit_line};
+use crate::print::{bytes, event_line, hold_lines, unit_line};
 use crate::ui::Tone;
 
 /// How long `status` looks for what a run takes on the disk.
@@ -37,6 +37,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     for unit in &view.units {
         let (line, tone) = unit_line(unit, width, None);
         ui.line(ui.paint(&line, tone))?;
+    }
+    for line in hold_lines(&view) {
+        ui.line(ui.paint(&line, Tone::Warn))?;
     }
     // What a unit's line cannot say: the last word on the repository, checks and landings.
     for event in run.events.iter().filter(|event| is_of_the_run(event)) {

@@ -49,13 +49,17 @@ impl World {
 
     /// Runs a plan of units of the executor `codex`: a name and what the model says.
     fn run(&self, units: &[(&str, &[Step])]) -> Output {
+        self.run_with(units, &["run", "../plan.toml"])
+    }
+
+    fn run_with(&self, units: &[(&str, &[Step])], args: &[&str]) -> Output {
         let header = "version = 1\ntitle = \"codex\"\nrepo = \"repo\"\n[defaults]\nexecutor = \"codex\"\nretries = 0\n";
         let unit = |(id, steps): &(&str, &[Step])| {
             format!("[[unit]]\nid = \"{id}\"\nprompt = '''\nDo as the model says.\n{}\n'''\n", directive(steps))
         };
         let plan: String = units.iter().map(unit).collect();
         std::fs::write(self.at("plan.toml"), header.to_owned() + &plan).unwrap();
-        self.prun(&["run", "../plan.toml"])
+        self.prun(args)
     }
 
     fn prun(&self, args: &[&str]) -> Output {
@@ -109,8 +113,13 @@ fn units_edit_files_through_codex_and_land_together_while_another_meets_its_usag
     });
     let resets_at = jiff::Timestamp::now().as_second() + 2 * 3600;
     let limit = [Step::usage_limit(resets_at)];
-    let run = world.run(&[("a", &edits[0]), ("b", &edits[1]), ("c", &edits[2]), ("limited", &limit)]);
-    assert_eq!(run.status.code(), Some(3), "{}", said(&run));
+    // One at a time, so that the limit comes last.
+    let units: [(&str, &[Step]); 4] = [("a", &edits[0]), ("b", &edits[1]), ("c", &edits[2]), ("limited", &limit)];
+    let started = world.run_with(&units, &["run", "-d", "-j", "1", "../plan.toml"]);
+    assert_eq!(started.status.code(), Some(0), "{}", said(&started));
+    let woken = world.prun(&["wait", "--timeout", "100"]);
+    assert_eq!(woken.status.code(), Some(3), "{}", said(&woken));
+    assert!(said(&woken).contains("HELD codex for "), "{}", said(&woken));
     for name in ["a", "b", "c"] {
         let unit = world.unit(name);
         assert_eq!(unit.outcome(), Some(&Outcome::Succeeded), "{unit:?}");
@@ -120,16 +129,19 @@ fn units_edit_files_through_codex_and_land_together_while_another_meets_its_usag
         assert_eq!(facts.usage.map(|usage| usage.total_tokens()), Some(330));
     }
     let limited = world.unit("limited");
-    assert_eq!(limited.outcome(), Some(&Outcome::Failed(Cause::UsageLimit)));
+    assert_eq!(limited.attempts[0].outcome, Some(Outcome::Failed(Cause::UsageLimit)));
+    assert_eq!((limited.retries_spent, limited.repeats), (0, 1));
     let error = limited.facts().unwrap().error.clone().unwrap();
     let told = error.resets_at.unwrap().0 / 1000;
     assert!((resets_at..=resets_at + 60).contains(&told), "{} is {told}", error.message);
-    for args in [&["status"][..], &["explain", "limited"]] {
-        let text = said(&world.prun(args));
-        assert!(text.contains("usage limit") && text.contains("try again at"), "{text}");
-    }
+    let text = said(&world.prun(&["explain", "limited"]));
+    assert!(text.contains("usage limit") && text.contains("try again at"), "{text}");
+    assert!(said(&world.prun(&["status"])).contains("(usage-limit), 1 unit waits for it"));
 
-    assert_eq!(world.prun(&["reconcile"]).status.code(), Some(5), "a failed unit blocks");
+    // It waits; whoever does not want to ends the run.
+    assert_eq!(world.prun(&["stop", "limited"]).status.code(), Some(0));
+    assert_eq!(world.prun(&["attach"]).status.code(), Some(3));
+    assert_eq!(world.prun(&["reconcile"]).status.code(), Some(5), "a unit without an end of its own blocks");
     assert_eq!(world.prun(&["exclude", "limited", "-m", "no tokens left"]).status.code(), Some(0));
     let dry = said(&world.prun(&["integrate", "--dry-run"]));
     let tree = dry.split("tree ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(&dry);

@@ -13,6 +13,7 @@ mod detached;
 mod dispatch;
 mod doctor;
 mod examples;
+mod holds;
 mod input;
 mod scale;
 mod support;
