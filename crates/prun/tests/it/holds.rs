@@ -50,7 +50,7 @@ fn place(meets: &str, config: &str, plan: &str) -> TestEnv {
     env
 }
 
-const LIMIT: &str = "fail \"You've hit your usage limit. Try again in";
+const LIMIT: &str = "fail \"You've hit your usage limit; try again in";
 const QUICK: &str = "[executor.codex]\nslots = 3\nstagger = \"0s\"\n";
 
 fn units(ids: impl IntoIterator<Item = String>) -> String {
@@ -109,7 +109,7 @@ fn forty_units_over_three_executors_survive_a_usage_limit_in_the_middle() {
     assert!(state.past_holds.len() + state.holds.len() > 0, "over or not, the hold is remembered");
     let unit = &interrupted[0].setup.id;
     let told = env.prun(&format!("explain {run}/{unit}")).stdout;
-    let sentence = "usage-limit: You've hit your usage limit. Try again in 4s.; codex is held until the reset, for ";
+    let sentence = "usage-limit: You've hit your usage limit; try again in 4s.; codex is held until the reset, for ";
     assert!(told.contains(sentence) && told.contains("goes on with aider or goose and spends no retry"), "{told}");
 }
 
