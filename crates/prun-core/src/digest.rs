@@ -231,6 +231,7 @@ mod tests {
             state,
             repo: None,
             base: None,
+            guard: None,
             began: Timestamp(0),
             millis: 24 * 60_000,
             tokens: 3_100_000,

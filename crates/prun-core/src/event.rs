@@ -303,6 +303,9 @@ pub struct RunSetup {
     pub carried: u32,
     /// Paths of uncommitted work that workers cannot see (`dirty = "ignore"`).
     pub unseen: u32,
+    /// What keeps workers from writing to the repository.
+    #[serde(default)]
+    pub guard: Option<Guard>,
     /// How many units may run at once.
     pub jobs: u32,
     /// Whether the plan has a check for the base and the combination.
@@ -324,6 +327,14 @@ pub struct UnitSetup {
     pub retries: u32,
     /// What it may change, gitignore-style; empty: anything.
     pub owns: Vec<String>,
+}
+
+/// What keeps workers from writing to the user's repository by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Guard {
+    /// They run in a mount namespace in which it is read-only.
+    Mount,
 }
 
 /// What a unit does to the repository.

@@ -191,10 +191,11 @@ pub fn sentence(attempt: u32, event: &UnitEvent) -> String {
         UnitEvent::RetryScheduled { outcome, why, .. } => format!("{outcome}: {why}"),
         UnitEvent::UnitSettled { outcome, why, facts } => {
             let channel = facts.as_ref().and_then(|facts| facts.result.as_ref()).map(|result| result.channel);
-            match channel.filter(|channel| *channel != Channel::ResultFile) {
-                Some(channel) => format!("settled as {outcome}: {why} (result from: {channel})"),
-                None => format!("settled as {outcome}: {why}"),
-            }
+            let result = channel.filter(|channel| *channel != Channel::ResultFile);
+            let result = result.map(|channel| format!(" (result from: {channel})")).unwrap_or_default();
+            let guarded = facts.as_ref().is_some_and(|facts| !facts.read_only.is_empty());
+            let guarded = if guarded { "; the repository was read-only to it" } else { "" };
+            format!("settled as {outcome}: {why}{result}{guarded}")
         }
         UnitEvent::UnitLost => "a new supervisor did not know yet what became of it".to_owned(),
         UnitEvent::UnitAdopted => "its dispatcher lives and is watched again".to_owned(),

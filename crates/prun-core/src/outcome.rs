@@ -384,6 +384,9 @@ pub struct AttemptFacts {
     pub harvest_error: Option<String>,
     /// What ended the tree.
     pub sweep: SweepFacts,
+    /// Paths of the user's repository that the attempt's processes could not write; empty: nothing kept them from it.
+    #[serde(default)]
+    pub read_only: Vec<String>,
     /// Tokens and money.
     pub usage: Option<Usage>,
     /// The model that did the work: as the client names it, else as it was asked for.
@@ -474,6 +477,7 @@ pub(crate) mod tests {
             changes: Some(Changes { files: vec![file], ..Changes::default() }),
             harvest_error: None,
             sweep: SweepFacts::default(),
+            read_only: Vec::new(),
             usage: None,
             model: None,
             denied: Vec::new(),

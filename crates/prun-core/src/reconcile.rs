@@ -301,6 +301,7 @@ mod tests {
             changes: Some(changes),
             harvest_error: None,
             sweep: SweepFacts::default(),
+            read_only: Vec::new(),
             usage: None,
             model: None,
             denied: Vec::new(),

@@ -344,6 +344,7 @@ pub(crate) mod tests {
             base_tree: None,
             carried: 0,
             unseen: 0,
+            guard: None,
             jobs: 1,
             verifies: false,
             units: vec![unit],

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::event::Mode;
+use crate::event::{Guard, Mode};
 use crate::outcome::{Channel, Outcome};
 use crate::run::{PastHold, RunState};
 use crate::time::Timestamp;
@@ -26,6 +26,8 @@ pub struct RunView {
     pub repo: Option<String>,
     /// The base, a commit id.
     pub base: Option<String>,
+    /// What keeps workers from writing to the repository; `None`: nothing, it is only detected.
+    pub guard: Option<Guard>,
     /// When it began.
     pub began: Timestamp,
     /// Milliseconds since then, up to its end.
@@ -215,6 +217,7 @@ impl RunView {
             },
             repo: setup.and_then(|setup| setup.repo.clone()),
             base: setup.and_then(|setup| setup.base.clone()),
+            guard: setup.and_then(|setup| setup.guard),
             began: run.began,
             millis: end.since(run.began),
             tokens: run.tokens(),

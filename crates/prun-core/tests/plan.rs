@@ -59,6 +59,7 @@ fn a_small_plan_gets_the_built_in_defaults() {
       "repo": null,
       "base": "HEAD",
       "dirty": null,
+      "guard": null,
       "setup": null,
       "verify": null,
       "jobs": null,

@@ -124,6 +124,7 @@ fn setup(loaded: &LoadedPlan, survey: &Survey, base: Option<&Base>, jobs: u32) -
         base_tree: base.map(|base| base.tree.clone()),
         carried: count(plan.dirty == Some(Dirty::Include)),
         unseen: count(plan.dirty != Some(Dirty::Include)),
+        guard: plan.guard.filter(|_| base.is_some()),
         jobs,
         verifies: plan.verify.is_some() && base.is_some(),
         units: units(plan),

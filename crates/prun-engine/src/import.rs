@@ -203,6 +203,7 @@ fn facts_of_entries(unit: &UnitId, state_dir: &Path) -> AttemptFacts {
         changes: None,
         harvest_error: None,
         sweep: SweepFacts::default(),
+        read_only: Vec::new(),
         usage: None,
         model: None,
         denied: Vec::new(),
@@ -330,6 +331,7 @@ impl Importer<'_> {
             deliverables: Vec::new(),
             expects_changes: false,
             harvest: harvested,
+            guard: None,
         };
         Ok(self.write(&attempt.spec(), &spec)?)
     }
@@ -375,6 +377,7 @@ impl Importer<'_> {
             base_tree: Some(self.base.tree.clone()),
             carried: 0,
             unseen: 0,
+            guard: None,
             jobs: 1,
             verifies: false,
             units: found.iter().map(unit).collect(),

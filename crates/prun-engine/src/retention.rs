@@ -57,6 +57,7 @@ impl<'a> Cleaning<'a> {
     pub fn open(workshop: &'a Workshop) -> Result<Self, DriverError> {
         let driven = || DriverError::Driven(workshop.run.to_string());
         let lock = RunLock::try_take(&workshop.run_dir)?.ok_or_else(driven)?;
+        workshop.end_combination_check();
         Ok(Self { workshop, state: read_state(workshop)?, _lock: lock })
     }
 

@@ -53,6 +53,18 @@ pub struct AttemptSpec {
     pub expects_changes: bool,
     /// What to harvest; `None` where there is no checkout.
     pub harvest: Option<HarvestSpec>,
+    /// What its processes must not write; `None`: nothing keeps them from anything.
+    #[serde(default)]
+    pub guard: Option<GuardSpec>,
+}
+
+/// Paths that the processes of an attempt cannot write. All are absolute, links resolved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardSpec {
+    /// Directories that they see read-only, with all that is in them.
+    pub read_only: Vec<PathBuf>,
+    /// Directories inside of those that they can write all the same.
+    pub writable: Vec<PathBuf>,
 }
 
 /// A worker's process.

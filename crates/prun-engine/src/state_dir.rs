@@ -49,6 +49,9 @@ pub struct Identity {
     pub containment: Vec<String>,
     /// The worker's control group, where it has one.
     pub cgroup: Option<PathBuf>,
+    /// What its processes see read-only; empty: nothing.
+    #[serde(default)]
+    pub read_only: Vec<PathBuf>,
     /// The value of [`TOKEN_VARIABLE`](crate::contain::TOKEN_VARIABLE) for the worker and what it starts.
     pub token: String,
 }
@@ -299,6 +302,7 @@ mod tests {
             worker: None,
             containment: vec!["token".to_owned()],
             cgroup: None,
+            read_only: Vec::new(),
             token: random_hex::<16>().unwrap(),
         };
         dir.write_identity(&identity).unwrap();

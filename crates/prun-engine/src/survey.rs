@@ -15,6 +15,7 @@ use crate::executor::{Executor, Kind, Registry};
 use crate::files::read_regular;
 use crate::git::Git;
 use crate::home::{Home, sha256_hex};
+use crate::spec::GuardSpec;
 use crate::workspace::extras::Extras;
 use crate::workspace::source::{Source, SourceError};
 use crate::workspace::{Base, HomeError, check_home, disk_free};
@@ -195,6 +196,14 @@ impl Survey {
             dirty: dirty.paths.len(),
             dirty_first: dirty.paths.iter().take(10).cloned().collect(),
         });
+        if plan.guard.is_some()
+            && let Err(error) = GuardSpec::of(&source, &[]).probe()
+        {
+            let message = format!("`guard`: this machine does not make the repository read-only for workers: {error}");
+            let hint = "it takes Linux 5.12, and root or user namespaces; without `guard` what workers write there is \
+                        detected, not prevented";
+            self.problems.push(Problem::new(plan.places.guard, message).hint(hint));
+        }
         (self.source, self.base) = (Some(source), Some(base));
     }
 

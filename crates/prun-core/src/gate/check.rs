@@ -39,6 +39,7 @@ pub fn check(plan: &PlanFile, world: &GateWorld) -> Gate {
     let tracked = world.repo.as_ref().and_then(|repo| repo.tracked.as_deref());
     gate.warnings.extend(owns::warnings(plan, tracked));
     gate.warnings.extend(unchecked(plan));
+    check_guard(plan, world, &mut gate);
     gate.problems.sort();
     gate
 }
@@ -63,6 +64,22 @@ fn check_repo(plan: &PlanFile, world: &GateWorld, gate: &mut Gate) {
         }
         (Some(repo), _) if must_say_dirty(plan, world) => gate.problems.push(undecided(repo)),
         _ => {}
+    }
+}
+
+/// The coordinator's own subagent is no process of prun's.
+fn check_guard(plan: &PlanFile, world: &GateWorld, gate: &mut Gate) {
+    if plan.guard.is_none() {
+        return;
+    }
+    if world.repo.is_none() {
+        let problem = Problem::new(plan.places.guard, "`guard`: there is no repository that could be written to");
+        gate.problems.push(problem.hint("leave it out, or name the repository with `repo`"));
+    }
+    let sessions: Vec<&UnitId> = plan.units.iter().filter(|unit| unit.is_session()).map(|unit| &unit.id).collect();
+    if !sessions.is_empty() {
+        let message = format!("`guard` does not reach {}: the coordinator works on it itself", names(sessions));
+        gate.warnings.push(Warning { place: plan.places.guard, message });
     }
 }
 

@@ -9,5 +9,5 @@ mod summary;
 mod world;
 
 pub use check::{Gate, Warning, check, must_say_dirty};
-pub use summary::{executor_lines, summary};
+pub use summary::{executor_lines, guard_line, summary};
 pub use world::{DiskFacts, ExecutorFacts, ExecutorProblem, GateWorld, Login, RepoFacts};

@@ -1,6 +1,6 @@
 //! What `prun check` says of a plan that passes.
 
-use crate::event::Mode;
+use crate::event::{Guard, Mode};
 use crate::gate::check::executors_of;
 use crate::gate::world::{ExecutorFacts, GateWorld, Login};
 use crate::ids::ExecutorName;
@@ -21,6 +21,16 @@ pub fn summary(plan: &PlanFile, world: &GateWorld) -> String {
 #[must_use]
 pub fn executor_lines(plan: &PlanFile, world: &GateWorld) -> Vec<String> {
     used(plan, world).into_iter().map(|(name, facts)| executor_line(name, facts)).collect()
+}
+
+/// What keeps workers from writing to the repository, in a line; `None` without one.
+#[must_use]
+pub fn guard_line(plan: &PlanFile, world: &GateWorld) -> Option<&'static str> {
+    world.repo.as_ref()?;
+    Some(match plan.guard {
+        Some(Guard::Mount) => "guard mount: the repository is read-only to workers",
+        None => "guard off: what a worker writes to the repository by its path is detected, not prevented",
+    })
 }
 
 fn executor_line(name: &ExecutorName, facts: &ExecutorFacts) -> String {

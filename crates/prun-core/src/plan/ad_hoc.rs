@@ -47,6 +47,7 @@ pub fn ad_hoc(prompts: &[String], options: &AdHoc) -> Result<PlanFile, Vec<Probl
         title: title(&prompts[0]),
         repo: None,
         base: "HEAD".to_owned(),
+        guard: None,
         dirty: options.dirty,
         setup: None,
         verify: None,

@@ -6,13 +6,12 @@ use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Value};
 
 /// Keys that a later version gives life to. They are refused, because a plan that says "budget" and runs without one lies.
-const NOT_YET: [(&str, &str); 7] = [
+const NOT_YET: [(&str, &str); 6] = [
     ("budget", "limits in tokens and money"),
     ("panel", "several executors on one task"),
     ("samples", "several attempts at one task side by side"),
     ("map", "units from rows"),
     ("result", "other kinds of result"),
-    ("guard", "a repository that workers cannot write to"),
     ("priority", "an order of units other than the plan's"),
 ];
 

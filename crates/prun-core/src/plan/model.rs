@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Mode;
+use crate::event::{Guard, Mode};
 use crate::ids::{ExecutorName, UnitId};
 use crate::plan::problem::Place;
 
@@ -39,6 +39,9 @@ pub struct PlanFile {
     pub base: String,
     /// What happens to uncommitted work; `None`: not said.
     pub dirty: Option<Dirty>,
+    /// What keeps workers from writing to the user's repository; `None`: nothing does.
+    #[serde(default)]
+    pub guard: Option<Guard>,
     /// Run once in each clone, before the worker.
     pub setup: Option<CommandLine>,
     /// The run's check: on the base, then on each combination.
@@ -188,6 +191,8 @@ pub struct PlanPlaces {
     pub repo: Option<Place>,
     /// `base`.
     pub base: Option<Place>,
+    /// `guard`.
+    pub guard: Option<Place>,
     /// `jobs`.
     pub jobs: Option<Place>,
     /// `context_file`.

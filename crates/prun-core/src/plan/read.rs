@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::event::Mode;
+use crate::event::{Guard, Mode};
 use crate::ids::UnitId;
 use crate::plan::fields::{self, Fields, Given, Item};
 use crate::plan::model::{
@@ -79,6 +79,7 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
     });
     let dirty = [("include", Dirty::Include), ("ignore", Dirty::Ignore)];
     let dirty = fields.read("dirty", problems, |item| item.word(&dirty)).value();
+    let guard = fields.read("guard", problems, |item| item.word(&[("mount", Guard::Mount)]));
     let setup = fields.read("setup", problems, settings::command_line).value();
     let verify = fields.read("verify", problems, settings::command_line).value();
     let jobs = fields.read("jobs", problems, |item| item.integer(&(1..=MAX_JOBS)));
@@ -86,8 +87,13 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
     let defaults = read_defaults(fields, problems);
     let units = read_units(fields, &defaults, problems);
     fields.finish(problems);
-    let places =
-        PlanPlaces { repo: repo.place(), base: base.place(), jobs: jobs.place(), context_file: context_file.place() };
+    let places = PlanPlaces {
+        repo: repo.place(),
+        base: base.place(),
+        guard: guard.place(),
+        jobs: jobs.place(),
+        context_file: context_file.place(),
+    };
     let units = units?;
     Some(PlanFile {
         version: PLAN_VERSION,
@@ -95,6 +101,7 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
         repo: repo.value(),
         base: base.value().unwrap_or_else(|| "HEAD".to_owned()),
         dirty,
+        guard: guard.value(),
         setup,
         verify,
         jobs: jobs.value(),

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::event::Mode;
+use crate::event::{Guard, Mode};
 use crate::ids::{ExecutorName, UnitId};
 use crate::plan::model::{CommandLine, Dirty};
 
@@ -40,6 +40,10 @@ pub struct RawPlan {
     /// there is any; the plan and the prompt files that it names do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dirty: Option<Dirty>,
+    /// `mount`: workers and the commands beside them run in a mount namespace in which the repository is read-only
+    /// (Linux). Default: none; what is written to it by its path is detected, not prevented.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guard: Option<Guard>,
     /// A command that is run once in each clone, before the worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setup: Option<CommandLine>,

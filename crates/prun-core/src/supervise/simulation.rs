@@ -67,6 +67,7 @@ fn setup(units: usize, retries: u32) -> RunSetup {
         base_tree: Some("tree".into()),
         carried: 0,
         unseen: 0,
+        guard: None,
         jobs: JOBS,
         verifies: true,
         units: (0..units).map(unit).collect(),

@@ -260,6 +260,7 @@ mod tests {
             worker: None,
             containment: vec!["token".to_owned()],
             cgroup: None,
+            read_only: Vec::new(),
             token,
         };
         let facts = reap_by_token(&identity);

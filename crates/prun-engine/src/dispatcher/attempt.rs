@@ -125,6 +125,7 @@ impl Attempt {
             worker,
             containment: self.containment.names(),
             cgroup: self.containment.group_path().map(Path::to_owned),
+            read_only: self.spec.guard.as_ref().map(|guard| guard.read_only.clone()).unwrap_or_default(),
             token: self.token.clone(),
         };
         if let Err(error) = self.state.write_identity(&identity) {

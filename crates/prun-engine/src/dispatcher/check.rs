@@ -60,8 +60,8 @@ fn start(attempt: &mut Attempt, log: &Path, check: &CheckSpec) -> Result<(u32, F
     };
     let (streams, kept) = streams()
         .map_err(|error| StartError { code: 126, message: format!("cannot open {}: {error}", log.display()) })?;
-    let group = attempt.containment.group();
-    let leader = Launch { argv: &check.argv, cwd: &attempt.cwd, env: &attempt.env, streams, group }.start()?;
+    let (group, guard) = (attempt.containment.group(), attempt.spec.guard.as_ref());
+    let leader = Launch { argv: &check.argv, cwd: &attempt.cwd, env: &attempt.env, streams, group, guard }.start()?;
     attempt.containment.confirm(leader);
     Ok((leader, kept))
 }

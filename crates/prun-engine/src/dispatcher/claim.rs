@@ -105,6 +105,7 @@ mod tests {
             worker: None,
             containment: Vec::new(),
             cgroup: None,
+            read_only: Vec::new(),
             token: String::new(),
         };
         state.write_identity(&identity).unwrap();

@@ -38,6 +38,7 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
     };
     let missing_deliverables =
         spec.cwd.as_deref().map_or_else(Vec::new, |cwd| super::settle::missing_deliverables(cwd, &spec.deliverables));
+    let read_only = super::settle::read_only(&spec);
     let facts = AttemptFacts {
         version: FACTS_VERSION,
         unit: spec.unit,
@@ -56,6 +57,7 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
         changes,
         harvest_error,
         sweep,
+        read_only,
         usage,
         model: stream.model.or_else(|| spec.worker.and_then(|worker| worker.model)),
         denied: stream.denied,

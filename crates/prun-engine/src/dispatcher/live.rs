@@ -138,8 +138,8 @@ impl Attempt {
         let (streams, outputs) =
             opened.map_err(|error| StartError { code: 126, message: format!("cannot start the worker: {error}") })?;
         let argv = self.argv(worker);
-        let group = self.containment.group();
-        let pid = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams, group }.start()?;
+        let (group, guard) = (self.containment.group(), self.spec.guard.as_ref());
+        let pid = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams, group, guard }.start()?;
         self.containment.confirm(pid);
         Ok((pid, outputs))
     }

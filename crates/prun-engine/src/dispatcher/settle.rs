@@ -15,6 +15,7 @@ use super::output::read_end;
 use super::{diagnose, now};
 use crate::files::write_atomically;
 use crate::git::Git;
+use crate::spec::AttemptSpec;
 use crate::workspace::harvest::harvest;
 
 impl Attempt {
@@ -53,6 +54,7 @@ impl Attempt {
             changes,
             harvest_error,
             sweep: lived.sweep,
+            read_only: read_only(&self.spec),
             usage,
             model: lived.stream.model.or_else(|| self.spec.worker.as_ref()?.model.clone()),
             denied: lived.stream.denied,
@@ -93,6 +95,13 @@ fn verify(attempt: &mut Attempt, exit: &Exit, stopped: &mut Option<StopReason>) 
         return None;
     }
     Some(checked.facts)
+}
+
+/// What the processes of an attempt could not write, for its facts. A session unit has none of ours.
+pub(super) fn read_only(spec: &AttemptSpec) -> Vec<String> {
+    let guard = spec.guard.as_ref().filter(|_| spec.worker.is_some());
+    let paths = guard.into_iter().flat_map(|guard| &guard.read_only);
+    paths.map(|path| path.to_string_lossy().into_owned()).collect()
 }
 
 /// Declared deliverables that are not there.

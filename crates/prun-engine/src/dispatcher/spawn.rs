@@ -13,6 +13,8 @@ use rustix::fs::OFlags;
 use rustix::process::{Pid, getpid, getppid};
 
 use crate::contain::Group;
+use crate::spec::GuardSpec;
+use crate::workspace::guard::Guard;
 
 /// What to start.
 pub(super) struct Launch<'a> {
@@ -26,6 +28,8 @@ pub(super) struct Launch<'a> {
     pub(super) streams: Streams,
     /// The control group that it enters before it becomes the program.
     pub(super) group: Option<&'a Group>,
+    /// What it must not write.
+    pub(super) guard: Option<&'a GuardSpec>,
 }
 
 /// Open files for descriptors 0, 1 and 2.
@@ -60,11 +64,24 @@ impl Launch<'_> {
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(self.streams.stdin).stdout(self.streams.stdout).stderr(self.streams.stderr);
         let entrance = self.group.and_then(|group| group.entrance().ok());
+        let guard = self.guard.map(|spec| Guard::new(spec, self.cwd)).transpose().map_err(|error| unguarded(&error))?;
         let dispatcher = getpid();
         // SAFETY: the closure makes system calls alone, which are async-signal-safe, and allocates nothing.
         unsafe { command.pre_exec(move || become_worker(entrance.as_ref(), dispatcher)) };
-        command.spawn().map(|child| child.id()).map_err(|error| start_error(program, self.cwd, self.env, &error))
+        if let Some(guard) = guard {
+            guard.apply(&mut command);
+        }
+        command.spawn().map(|child| child.id()).map_err(|error| match self.guard.map(GuardSpec::probe) {
+            // The program's own fault is the better word where the guard is none.
+            Some(Err(error)) => unguarded(&error),
+            _ => start_error(program, self.cwd, self.env, &error),
+        })
     }
+}
+
+/// Without the guard that was asked for nothing is started.
+fn unguarded(error: &io::Error) -> StartError {
+    StartError { code: 126, message: format!("cannot make the repository read-only for it: {error}") }
 }
 
 /// What the child does before it becomes the program.

@@ -162,6 +162,7 @@ pub fn spec_from_contract(
         deliverables: Vec::new(),
         expects_changes: false,
         harvest: None,
+        guard: None,
     })
 }
 

@@ -63,9 +63,10 @@ impl Driver {
                 });
             }
             Effect::VerifyBase => {
-                let base = self.core.run().setup.as_ref().and_then(base_of);
+                let setup = self.core.run().setup.as_ref();
+                let (base, repo) = (setup.and_then(base_of), setup.and_then(|setup| setup.repo.clone()));
                 self.in_pool(move |workshop| {
-                    let (tree, check) = workshop.verify_base(base);
+                    let (tree, check) = workshop.verify_base(base, repo.as_deref());
                     Event::Input(Box::new(Input::BaseVerified { tree, check }))
                 });
             }

@@ -14,6 +14,8 @@ use super::IntegrateError;
 use super::quarantine::Quarantine;
 use crate::contain::{TOKEN_VARIABLE, reap_marked};
 use crate::files::FileError;
+use crate::spec::GuardSpec;
+use crate::workspace::guard::Guard;
 
 /// Checks `tree` out at `dir`, which must not exist: a repository of its own, without a remote, whose HEAD is
 /// that tree. Line ends, modes and links are as the user's settings and the tree's attributes say.
@@ -33,46 +35,101 @@ pub fn checkout(quarantine: &Quarantine, tree: &str, dir: &Path) -> Result<(), I
     Ok(())
 }
 
-/// Runs a check in `dir`, its output appended to `log`, and ends afterwards in any case what it started: its
-/// process group, and whatever carries `token`. Whoever finds that a caller died ends that by the token, too.
-///
-/// # Errors
-/// The log cannot be opened. A program that cannot be started is a fact of the check.
-pub fn run_check(
-    argv: &[String],
-    dir: &Path,
-    limit: Duration,
-    log: &Path,
-    token: &str,
-) -> Result<CheckFacts, FileError> {
-    let output = File::options().create(true).append(true).open(log).map_err(FileError::at("open", log))?;
-    let second = output.try_clone().map_err(FileError::at("open", log))?;
-    let facts = |exit: Exit, timed_out: bool, began: Instant| CheckFacts {
-        ok: exit == Exit::Code { code: 0 } && !timed_out,
-        exit,
-        timed_out,
-        millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        log: log.to_string_lossy().into_owned(),
-    };
-    let began = Instant::now();
-    let (program, args) = argv.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
-    let mut command = Command::new(program);
-    command.args(args).current_dir(dir).stdin(Stdio::null()).stdout(output).stderr(second).process_group(0);
-    command.env(TOKEN_VARIABLE, token);
-    for name in GIT_LOCATIONS {
-        command.env_remove(name);
-    }
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => {
-            let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-            return Ok(facts(Exit::NotStarted { code, error: format!("{program}: {error}") }, false, began));
+/// Where a check is run, and what holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckSite<'a> {
+    /// Its directory.
+    pub dir: &'a Path,
+    /// How long one command of it may take.
+    pub limit: Duration,
+    /// What its output is appended to.
+    pub log: &'a Path,
+    /// The mark of all that it starts.
+    pub token: &'a str,
+    /// What it must not write.
+    pub guard: Option<&'a GuardSpec>,
+}
+
+impl CheckSite<'_> {
+    /// Runs a command of the check, and ends afterwards in any case what it started: its process group, and whatever
+    /// carries the token. Where this process is killed meanwhile, the group ends with it, and whoever finds that ends
+    /// the rest by the token.
+    ///
+    /// # Errors
+    /// The log cannot be opened. A program that cannot be started is a fact of the check.
+    pub fn run(&self, argv: &[String]) -> Result<CheckFacts, FileError> {
+        let output =
+            File::options().create(true).append(true).open(self.log).map_err(FileError::at("open", self.log))?;
+        let second = output.try_clone().map_err(FileError::at("open", self.log))?;
+        let facts = |exit: Exit, timed_out: bool, began: Instant| CheckFacts {
+            ok: exit == Exit::Code { code: 0 } && !timed_out,
+            exit,
+            timed_out,
+            millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            log: self.log.to_string_lossy().into_owned(),
+        };
+        let began = Instant::now();
+        let (program, args) = argv.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
+        let mut keeper = Keeper::start().map_err(FileError::at("run the check in", self.dir))?;
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.dir).stdin(Stdio::null()).stdout(output).stderr(second);
+        command.process_group(keeper.group().as_raw_nonzero().get()).env(TOKEN_VARIABLE, self.token);
+        for name in GIT_LOCATIONS {
+            command.env_remove(name);
         }
-    };
-    let ended = wait(&mut child, limit);
-    reap_marked(token);
-    let (status, timed_out) = ended.map_err(FileError::at("wait for the check in", dir))?;
-    Ok(facts(exit_of(status), timed_out, began))
+        if let Some(spec) = self.guard {
+            Guard::new(spec, self.dir).map_err(FileError::at("guard the check in", self.dir))?.apply(&mut command);
+        }
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+                return Ok(facts(Exit::NotStarted { code, error: format!("{program}: {error}") }, false, began));
+            }
+        };
+        let timed_out = wait(&child, self.limit);
+        keeper.end();
+        let status = child.wait();
+        reap_marked(self.token);
+        let (timed_out, status) = timed_out
+            .and_then(|timed_out| Ok((timed_out, status?)))
+            .map_err(FileError::at("wait for the check in", self.dir))?;
+        Ok(facts(exit_of(status), timed_out, began))
+    }
+}
+
+/// Leads the process group of a check and ends it once prun is gone: it reads from a pipe that closes with prun,
+/// however prun ends.
+struct Keeper {
+    shell: Child,
+}
+
+impl Keeper {
+    fn start() -> std::io::Result<Self> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "read -r _; kill -s KILL 0"]).process_group(0);
+        let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Self { shell })
+    }
+
+    fn group(&self) -> Pid {
+        Pid::from_child(&self.shell)
+    }
+
+    /// Ends the group. It is not waited for before, so the group's number cannot belong to anybody else.
+    fn end(&mut self) {
+        kill_process_group(self.group(), Signal::KILL).ok();
+        // Killed, it has nothing to tell.
+        self.shell.wait().ok();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if matches!(self.shell.try_wait(), Ok(None)) {
+            self.end();
+        }
+    }
 }
 
 /// Variables that would lead a check's git to another repository.
@@ -90,28 +147,20 @@ const GIT_LOCATIONS: &[&str] = &[
     "GIT_CONFIG_COUNT",
 ];
 
-fn wait(child: &mut Child, limit: Duration) -> std::io::Result<(ExitStatus, bool)> {
-    let pid = Pid::from_child(child);
-    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+/// Waits for its end; whether the time ran out first.
+fn wait(child: &Child, limit: Duration) -> std::io::Result<bool> {
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let deadline = Instant::now() + limit;
-    let mut timed_out = false;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).ok();
         match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], timeout.as_ref()) {
-            Ok(0) if Instant::now() >= deadline => {
-                timed_out = true;
-                break;
-            }
+            Ok(0) if Instant::now() >= deadline => return Ok(true),
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => break,
+            Ok(_) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
     }
-    // The leader is not waited for yet, so the group's number cannot belong to anybody else. The group may be
-    // empty but for the leader.
-    kill_process_group(pid, Signal::KILL).ok();
-    Ok((child.wait()?, timed_out))
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
@@ -130,11 +179,15 @@ mod tests {
         crate::state_dir::random_hex::<16>().unwrap()
     }
 
+    fn site<'a>(dir: &'a Path, limit: Duration, log: &'a Path, token: &'a str) -> CheckSite<'a> {
+        CheckSite { dir, limit, log, token, guard: None }
+    }
+
     fn check(script: &str, limit: Duration) -> (CheckFacts, String) {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let argv = ["sh", "-c", script].map(str::to_owned);
-        let facts = run_check(&argv, dir.path(), limit, &log, &token()).unwrap();
+        let facts = site(dir.path(), limit, &log, &token()).run(&argv).unwrap();
         (facts, std::fs::read_to_string(log).unwrap())
     }
 
@@ -146,7 +199,7 @@ mod tests {
         assert!(check("true", minute).0.ok);
         assert_eq!(check("kill -9 $$", minute).0.exit, Exit::Signal { signal: 9 });
         let dir = tempfile::tempdir().unwrap();
-        let facts = run_check(&["/no/such".into()], dir.path(), minute, &dir.path().join("log"), &token()).unwrap();
+        let facts = site(dir.path(), minute, &dir.path().join("log"), &token()).run(&["/no/such".into()]).unwrap();
         assert!(matches!(facts.exit, Exit::NotStarted { code: 127, .. }));
     }
 

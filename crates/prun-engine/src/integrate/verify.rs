@@ -8,11 +8,11 @@ use prun_core::outcome::CheckFacts;
 use super::attribute::attribute;
 use super::prepare::{Prepared, Verified};
 use super::root::{Root, Seen};
-use super::stage::{checkout, run_check};
+use super::stage::{CheckSite, checkout};
 use super::tree::{entries, paths, splice};
 use super::{IntegrateError, Refusal};
 use crate::files::FileError;
-use crate::state_dir::random_hex;
+use crate::spec::GuardSpec;
 
 /// The run's check.
 #[derive(Clone, Debug)]
@@ -25,6 +25,10 @@ pub struct Check {
     pub limit: Duration,
     /// Its result on the base, where that is known.
     pub on_base: Option<CheckFacts>,
+    /// The mark of all that it starts.
+    pub token: String,
+    /// What it must not write.
+    pub guard: Option<GuardSpec>,
 }
 
 impl Prepared {
@@ -84,9 +88,8 @@ impl Prepared {
     /// # Errors
     /// The log cannot be written, or a process not be waited for.
     pub fn verify(&mut self, check: &Check, stage: &Path, log: &Path) -> Result<&Verified, FileError> {
-        // Another landing of the run may be tried at the same time.
-        let token = random_hex::<16>().map_err(FileError::at("name the check in", stage))?;
-        let run = |argv: &[String]| run_check(argv, stage, check.limit, log, &token);
+        let site = CheckSite { dir: stage, limit: check.limit, log, token: &check.token, guard: check.guard.as_ref() };
+        let run = |argv: &[String]| site.run(argv);
         let setup = check.setup.as_deref().map(run).transpose()?;
         let combination = match setup.filter(|facts| !facts.ok) {
             Some(failed) => failed,

@@ -28,6 +28,7 @@ use crate::integrate::resolve;
 use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
 use crate::ledger::{LedgerError, RunLock, Writer};
 use crate::reharvest::changed_since;
+use crate::spec::GuardSpec;
 use crate::workshop::{CHECK_LIMIT, Workshop};
 use crate::workspace::source::{Source, SourceError};
 use merge::Merge;
@@ -150,6 +151,7 @@ impl<'a> Desk<'a> {
     pub fn open(workshop: &'a Workshop) -> Result<Self, LandingError> {
         let lock =
             RunLock::try_take(&workshop.run_dir)?.ok_or_else(|| DriverError::Driven(workshop.run.to_string()))?;
+        workshop.end_combination_check();
         let state = read_state(workshop)?;
         let writer = Writer::open(&workshop.run_dir, lock, workshop.durability)?;
         Ok(Self { workshop, state, writer })
@@ -254,6 +256,8 @@ impl<'a> Desk<'a> {
             argv: command.argv(),
             limit: CHECK_LIMIT,
             on_base: known,
+            token: self.workshop.combination_check_token(),
+            guard: self.guard(&trial.place)?,
         };
         let stage = trial.place.path().join("checked");
         trial.prepared.stage(&stage)?;
@@ -271,6 +275,17 @@ impl<'a> Desk<'a> {
         trial.dry_run.ready &= combination.ok;
         trial.dry_run.verify = Some(Verified { base: check.on_base, combination });
         Ok(())
+    }
+
+    /// Without the guard that the plan asks for no check is run.
+    fn guard(&self, place: &tempfile::TempDir) -> Result<Option<GuardSpec>, LandingError> {
+        let repo = self.state.setup.as_ref().and_then(|setup| setup.repo.as_deref());
+        let guard = self.workshop.guard(repo, &[place.path().to_owned()]).map_err(std::io::Error::other);
+        let Some(guard) = guard.map_err(FileError::at("guard", Path::new(repo.unwrap_or_default())))? else {
+            return Ok(None);
+        };
+        guard.probe().map_err(FileError::at("make read-only for the check", Path::new(repo.unwrap_or_default())))?;
+        Ok(Some(guard))
     }
 
     fn record_check(&mut self, tree: String, on_base: bool, check: &CheckFacts) -> Result<(), LandingError> {

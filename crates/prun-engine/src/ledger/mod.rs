@@ -112,6 +112,7 @@ mod tests {
             base_tree: None,
             carried: 0,
             unseen: 0,
+            guard: None,
             jobs: 2,
             verifies: false,
             units: vec![unit.clone()],

@@ -264,6 +264,7 @@ mod tests {
             worker: None,
             containment: Vec::new(),
             cgroup: None,
+            read_only: Vec::new(),
             token: "t".into(),
         })
     }

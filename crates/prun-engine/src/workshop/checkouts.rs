@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
 
-use prun_core::event::Mode;
+use prun_core::event::{Guard, Mode};
 use prun_core::run::RunState;
 use prun_core::unit::UnitState;
 
 use super::{Order, Previous, Workshop};
 use crate::home::AttemptDir;
-use crate::spec::{AttemptSpec, HarvestSpec};
+use crate::spec::{AttemptSpec, GuardSpec, HarvestSpec};
 use crate::workspace::clone::{self, ClonePlan};
 use crate::workspace::extras::Extras;
 use crate::workspace::mirror::{self, Mirror};
@@ -104,12 +104,23 @@ impl Workshop {
     /// What clones get beside the base, found once a supervisor.
     fn extras(&self, store: &Store, base: &Base, repo: Option<&str>) -> Result<Option<&Extras>, String> {
         let find = || -> Result<Option<Extras>, String> {
-            let Some(repo) = repo else { return Ok(None) };
-            let source = Source::open(&self.git, Path::new(repo)).map_err(|error| error.to_string())?;
+            let Some(source) = self.source(repo)? else { return Ok(None) };
             let read = |args: &[&str]| store.command(args.iter().copied());
-            Extras::find(&source, base, &read).map(Some).map_err(|error| error.to_string())
+            Extras::find(source, base, &read).map(Some).map_err(|error| error.to_string())
         };
         self.extras.get_or_init(find).as_ref().map(Option::as_ref).map_err(Clone::clone)
+    }
+
+    /// The user's repository, looked at once a supervisor.
+    fn source(&self, repo: Option<&str>) -> Result<Option<&Source>, String> {
+        let open = |repo: &str| Source::open(&self.git, Path::new(repo)).map_err(|error| error.to_string());
+        self.source.get_or_init(|| repo.map(open).transpose()).as_ref().map(Option::as_ref).map_err(Clone::clone)
+    }
+
+    /// What the processes of an attempt must not write, where the plan says so.
+    pub(crate) fn guard(&self, repo: Option<&str>, writable: &[PathBuf]) -> Result<Option<GuardSpec>, String> {
+        let Some(Guard::Mount) = self.plan.guard else { return Ok(None) };
+        Ok(self.source(repo)?.map(|source| GuardSpec::of(source, writable)))
     }
 
     /// The mirror, filled once a supervisor; all preparations wait for it.

@@ -30,6 +30,7 @@ use crate::spec::Resumed;
 use crate::state_dir;
 use crate::workspace::extras::Extras;
 use crate::workspace::mirror::Mirror;
+use crate::workspace::source::Source;
 use crate::workspace::store::Store;
 use crate::workspace::template::Template;
 use crate::workspace::{Base, WorkspaceError};
@@ -59,6 +60,7 @@ pub struct Workshop {
     /// Orders whose preparation has not ended.
     ordered: AtomicUsize,
     extras: OnceLock<Result<Option<Extras>, String>>,
+    source: OnceLock<Result<Option<Source>, String>>,
 }
 
 /// A run's directory that cannot be worked with.
@@ -132,6 +134,7 @@ impl Workshop {
             template: RwLock::new(None),
             ordered: AtomicUsize::new(0),
             extras: OnceLock::new(),
+            source: OnceLock::new(),
         })
     }
 

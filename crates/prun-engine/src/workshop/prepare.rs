@@ -90,6 +90,9 @@ impl Workshop {
         // A workspace that goes on is set up once; one in which that was cut short is set up now.
         let is_set_up = continued.is_some_and(|previous| previous.is_set_up);
         let setup = self.plan.setup.as_ref().filter(|_| !is_set_up && workspace.harvest.is_some());
+        // A workspace that goes on belongs to an earlier attempt.
+        let own = [dir.root().to_owned(), workspace.cwd.clone()];
+        let guard = self.guard(order.repo.as_deref(), &own)?;
         let stream = worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream);
         let spec = AttemptSpec {
             version: SPEC_VERSION,
@@ -110,6 +113,7 @@ impl Workshop {
             deliverables: order.unit.deliverables.clone(),
             expects_changes: order.unit.mode == Mode::Write,
             harvest: workspace.harvest,
+            guard,
         };
         let text = serde_json::to_vec_pretty(&spec).map_err(|error| format!("cannot write the spec: {error}"))?;
         write_atomically(&dir.spec(), &text, Durability::Cached).map_err(|error| error.to_string())

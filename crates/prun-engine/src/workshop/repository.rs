@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{CHECK_LIMIT, Workshop};
 use crate::contain;
 use crate::home::{RunDir, sha256_hex};
-use crate::integrate::stage;
+use crate::integrate::stage::CheckSite;
 use crate::workspace::Base;
 use crate::workspace::clone::{self, ClonePlan};
 use crate::workspace::fingerprint::{Finding, Fingerprint, compare, objects_in_clones};
@@ -62,6 +62,24 @@ impl Workshop {
         contain::reap_marked(&self.base_check_token());
     }
 
+    /// Ends what the check of a combination has left of itself, where whoever ran it was killed. The caller holds the
+    /// run's lock, so that none goes on.
+    pub(crate) fn end_combination_check(&self) {
+        let entries = std::fs::read_dir(self.run_dir.root()).into_iter().flatten().flatten();
+        let was_cut_off = |entry: std::fs::DirEntry| {
+            let is_trial = entry.file_name().as_encoded_bytes().starts_with(b"trial-");
+            is_trial && ["checked", "checked-base"].iter().any(|name| entry.path().join(name).exists())
+        };
+        if entries.into_iter().any(was_cut_off) {
+            contain::reap_marked(&self.combination_check_token());
+        }
+    }
+
+    /// The mark of the check of a combination. At most one runs at a time.
+    pub(crate) fn combination_check_token(&self) -> String {
+        sha256_hex(format!("{} combination check", self.run).as_bytes())
+    }
+
     /// The same for every supervisor of this run: one that was killed may have left its check behind.
     fn base_check_token(&self) -> String {
         sha256_hex(format!("{} base check", self.run).as_bytes())
@@ -69,7 +87,7 @@ impl Workshop {
 
     /// Runs the run's check on a clean checkout of the base: what a red combination is compared with.
     #[must_use]
-    pub fn verify_base(&self, base: Option<Base>) -> (String, CheckFacts) {
+    pub fn verify_base(&self, base: Option<Base>, repo: Option<&str>) -> (String, CheckFacts) {
         let tree = base.as_ref().map(|base| base.tree.clone()).unwrap_or_default();
         let dir = self.run_dir.root().join("base-check");
         let log = self.run_dir.root().join("base-check.log");
@@ -88,14 +106,15 @@ impl Workshop {
             let (trusted_index, template) = (&trusted_index, None);
             let plan = ClonePlan { store, mirror, base: &base, dir: &dir, trusted_index, template };
             clone::prepare(&plan).map_err(|error| error.to_string())?;
+            let guard = self.guard(repo, std::slice::from_ref(&dir))?;
+            let site = CheckSite { dir: &dir, limit: CHECK_LIMIT, log: &log, token: &token, guard: guard.as_ref() };
             if let Some(setup) = &self.plan.setup {
-                let facts = stage::run_check(&setup.argv(), &dir, CHECK_LIMIT, &log, &token)
-                    .map_err(|error| error.to_string())?;
+                let facts = site.run(&setup.argv()).map_err(|error| error.to_string())?;
                 if !facts.ok {
                     return Ok(facts);
                 }
             }
-            stage::run_check(&argv, &dir, CHECK_LIMIT, &log, &token).map_err(|error| error.to_string())
+            site.run(&argv).map_err(|error| error.to_string())
         };
         let check = run().unwrap_or_else(|error| CheckFacts {
             ok: false,

@@ -3,8 +3,9 @@
 //! [`source`] looks at the user's repository and never writes to it; [`store`] is the run's own repository;
 //! [`mirror`] holds the objects that clones borrow; [`clone`] and [`scratch`] prepare a unit's workspace,
 //! from a [`template`] where many are alike;
-//! [`extras`] adds what a tree does not hold; [`harvest`] takes its changes, running nothing that the workspace names; [`fingerprint`] tells whether
-//! somebody touched the user's repository meanwhile.
+//! [`extras`] adds what a tree does not hold; [`guard`] keeps commands from writing to the user's repository;
+//! [`harvest`] takes a workspace's changes, running nothing that it names; [`fingerprint`] tells whether somebody
+//! touched the user's repository meanwhile.
 
 pub mod clone;
 pub mod dirty;
@@ -12,6 +13,7 @@ mod encode;
 pub mod extras;
 pub mod fingerprint;
 mod gitdir;
+pub mod guard;
 pub mod harvest;
 mod ignored;
 mod index_file;

@@ -29,6 +29,12 @@ pub(super) fn gits() -> Vec<Git> {
     found.into_iter().map(Git::at).collect()
 }
 
+/// Says that a test cannot run on this machine, and why; an error where nothing may be left out.
+pub(super) fn left_out(what: &str, why: &dyn std::fmt::Display) {
+    assert!(std::env::var_os("PRUN_TEST_REQUIRE_ALL").is_none_or(|value| value != "1"), "{what}: {why}");
+    eprintln!("LEFT OUT: {what}: {why}");
+}
+
 /// A user's repository with a home beside it.
 pub(super) struct Fixture {
     pub(super) git: Git,

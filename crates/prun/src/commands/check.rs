@@ -30,6 +30,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     if let Some((major, minor)) = survey.git_version {
         context.ui.line(format!("git {major}.{minor} · home {}", context.home.root().display()))?;
     }
+    if let Some(line) = gate::guard_line(&loaded.plan, &survey.world) {
+        context.ui.line(line)?;
+    }
     Ok(ExitCode::Ok)
 }
 

@@ -47,6 +47,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
             ui.line(ui.paint(&line, tone))?;
         }
     }
+    if view.guard.is_some() {
+        ui.line(ui.paint("guard   the repository is read-only to workers", Tone::Dim))?;
+    }
     // A large run takes long to walk, and status is asked often.
     let (used, is_all) = disk_use(run.dir.root(), Some(Instant::now() + DISK_TIME));
     ui.line(ui.paint(&format!("disk    {}{}", if is_all { "" } else { "at least " }, bytes(used)), Tone::Dim))?;

@@ -165,6 +165,7 @@ fn monitor_over_idle_state_dirs() {
             worker: None,
             containment: Vec::new(),
             cgroup: None,
+            read_only: Vec::new(),
             token: "t".into(),
         };
         let dirs: Vec<PathBuf> = (0..count)

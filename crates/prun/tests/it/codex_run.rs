@@ -53,12 +53,18 @@ impl World {
     }
 
     fn run_with(&self, units: &[(&str, &[Step])], args: &[&str]) -> Output {
-        let header = "version = 1\ntitle = \"codex\"\nrepo = \"repo\"\n[defaults]\nexecutor = \"codex\"\nretries = 0\n";
+        self.run_plan("", units, args)
+    }
+
+    /// The same with other keys of the plan.
+    fn run_plan(&self, keys: &str, units: &[(&str, &[Step])], args: &[&str]) -> Output {
+        let header = "[defaults]\nexecutor = \"codex\"\nretries = 0\n";
         let unit = |(id, steps): &(&str, &[Step])| {
             format!("[[unit]]\nid = \"{id}\"\nprompt = '''\nDo as the model says.\n{}\n'''\n", directive(steps))
         };
         let plan: String = units.iter().map(unit).collect();
-        std::fs::write(self.at("plan.toml"), header.to_owned() + &plan).unwrap();
+        let head = format!("version = 1\ntitle = \"codex\"\nrepo = \"repo\"\n{keys}{header}");
+        std::fs::write(self.at("plan.toml"), head + &plan).unwrap();
         self.prun(args)
     }
 
@@ -189,4 +195,25 @@ fn what_codex_starts_carries_the_mark_by_which_it_is_found_when_its_dispatcher_i
     let steps = [Step::sh("printenv PRUN_TOKEN > src/a.txt"), result("u"), Step::text("Done.")];
     let run = world.run(&[("u", &steps)]);
     assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+}
+
+/// The client's own tool cannot write there either, whichever way it takes.
+#[test]
+fn c18_codex_behind_the_guard_cannot_write_the_repository() {
+    let Some(world) = World::new() else { return };
+    let repo = world.at("repo").display().to_string();
+    let tries = format!(
+        "echo evil > {repo}/src/a.txt; touch {repo}/.git/hooks/pre-commit; git commit -q --allow-empty -m x; \
+         git push -q {repo} HEAD:refs/heads/evil; echo 'by u' >> src/b.txt"
+    );
+    let steps = [Step::sh(tries), result("u"), Step::text("Done.")];
+    let run = world.run_plan("guard = \"mount\"\n", &[("u", &steps)], &["run", "../plan.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let unit = world.unit("u");
+    assert_eq!(unit.outcome(), Some(&Outcome::Succeeded), "{unit:?}");
+    assert_eq!(unit.facts().unwrap().read_only, [repo.as_str()]);
+    assert_eq!((world.file("src/a.txt"), world.file("src/b.txt")), ("a\n".to_owned(), "b\n".to_owned()));
+    assert!(!world.at("repo/.git/hooks/pre-commit").exists() && !world.at("repo/.git/refs/heads/evil").exists());
+    let asked = world.server.bodies().last().unwrap().to_string();
+    assert!(asked.matches("Read-only file system").count() >= 2, "{asked}");
 }

@@ -30,6 +30,7 @@ const STARTERS: &[(&str, &str)] = &[
     ("crates/prun-engine/src/dispatcher/spawn.rs", "workers and their checks"),
     ("crates/prun-engine/src/driver/effects.rs", "dispatchers"),
     ("crates/prun-engine/src/integrate/stage.rs", "the check of a combination"),
+    ("crates/prun-engine/src/workspace/guard.rs", "tries whether a guard can be had"),
     ("crates/prun/src/supervisor.rs", "supervisors"),
     ("crates/prun/src/commands/demo.rs", "the demo repository's own tests"),
 ];

@@ -39,6 +39,7 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
     ok 3 units (2 write, 1 read) · base bb40ac6 · command 4 slots
     command · 4 slots
     git [version] · home [home]
+    guard off: what a worker writes to the repository by its path is detected, not prevented
     ");
     let ran = env.prun("run");
     assert_eq!(ran.code, 0, "{ran}");

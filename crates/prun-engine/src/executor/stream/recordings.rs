@@ -63,6 +63,7 @@ fn facts(stream: &StreamSummary, exit: i32, edited: bool, result: bool) -> Attem
         changes: Some(Changes { files, ..Changes::default() }),
         harvest_error: None,
         sweep: SweepFacts::default(),
+        read_only: Vec::new(),
         usage: stream.usage,
         model: stream.model.clone(),
         denied: stream.denied.clone(),

@@ -337,6 +337,8 @@ fn a_failed_check_lands_nothing_and_a_good_one_lands_what_was_shown() {
         argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
         limit: std::time::Duration::from_secs(60),
         on_base: None,
+        token: crate::state_dir::random_hex::<16>().unwrap(),
+        guard: None,
     };
     let mut prepared = bench.prepare().unwrap();
     let tree = prepared.dry_run.tree.clone().unwrap();

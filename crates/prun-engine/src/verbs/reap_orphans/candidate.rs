@@ -163,6 +163,7 @@ mod tests {
             worker,
             containment: Vec::new(),
             cgroup: None,
+            read_only: Vec::new(),
             token: crate::state_dir::random_hex::<16>().unwrap(),
         }
     }

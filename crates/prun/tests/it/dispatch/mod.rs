@@ -82,6 +82,7 @@ impl Bench {
             deliverables: Vec::new(),
             expects_changes: false,
             harvest: None,
+            guard: None,
         }
     }
 

@@ -1,9 +1,13 @@
 //! Workspaces through the real binary: a repository of a user, plans whose workers are shell scripts.
 
 mod clean;
+mod guard;
+mod integrate;
 mod old_verbs;
 mod run;
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -79,15 +83,39 @@ impl User {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Writes a plan of units, each with a script, outside the repository, and runs it to its end.
-    fn run(&self, head: &str, units: &[(&str, &str)]) -> (i32, String) {
+    /// Writes a plan of units, each with a script and these other keys, outside the repository.
+    fn plan(&self, head: &str, units: &[(&str, &str)], keys: &str) {
         let mut plan = format!("version = 1\nrepo = \"{}\"\n{head}\n", self.at("repo").display());
         for (id, script) in units {
             plan += &format!(
-                "[[unit]]\nid = \"{id}\"\nexecutor = \"command\"\nretries = 0\nprompt = \"do it\"\ncommand = '''{script}'''\n"
+                "[[unit]]\nid = \"{id}\"\nexecutor = \"command\"\nretries = 0\nprompt = \"do it\"\n{keys}command = '''{script}'''\n"
             );
         }
         self.write("plan.toml", &plan);
+    }
+
+    /// Every file of the repository's git directory: bytes, mode, and when it was changed.
+    fn git_dir(&self) -> BTreeMap<PathBuf, String> {
+        fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, String>) {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                let meta = path.symlink_metadata().unwrap();
+                let kind =
+                    if meta.is_dir() { "directory".to_owned() } else { format!("{:?}", std::fs::read(&path).ok()) };
+                found.insert(path.clone(), format!("{:o} {}.{} {kind}", meta.mode(), meta.mtime(), meta.mtime_nsec()));
+                if meta.is_dir() {
+                    walk(&path, found);
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(&self.at("repo/.git"), &mut found);
+        found
+    }
+
+    /// Writes a plan of units, each with a script, outside the repository, and runs it to its end.
+    fn run(&self, head: &str, units: &[(&str, &str)]) -> (i32, String) {
+        self.plan(head, units, "");
         let plan = self.at("plan.toml");
         self.prun(&["run", plan.to_str().unwrap()])
     }
