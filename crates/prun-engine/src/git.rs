@@ -1,6 +1,8 @@
 //! The only code that runs git: explicit directories, a clean environment, and nothing of anybody's
 //! configuration that could start a program.
 
+mod times;
+
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -140,6 +142,7 @@ impl Git {
             dir: None,
             input: Vec::new(),
             user_config: false,
+            keep_times: false,
             limit: None,
         }
     }
@@ -156,6 +159,7 @@ pub struct GitCommand {
     dir: Option<PathBuf>,
     input: Vec<u8>,
     user_config: bool,
+    keep_times: bool,
     limit: Option<Duration>,
 }
 
@@ -243,6 +247,12 @@ impl GitCommand {
         self
     }
 
+    /// Changes the time of no file: for what writes objects and sees the user's.
+    pub fn keep_times(mut self) -> Self {
+        self.keep_times = true;
+        self
+    }
+
     /// Lets the user's own global and system configuration count. Only for reading settings
     /// (`git config`), never for a command that could start what they name.
     pub fn with_user_config(mut self) -> Self {
@@ -327,6 +337,9 @@ impl GitCommand {
             // Gits before 2.45 do not know the line above; this keeps a partial clone from fetching there.
             .env("GIT_ALLOW_PROTOCOL", "file")
             .env("GIT_NO_REPLACE_OBJECTS", "1");
+        if self.keep_times {
+            times::keep(&mut command);
+        }
         if let Some(dir) = &self.dir {
             command.arg("-C").arg(dir);
         }

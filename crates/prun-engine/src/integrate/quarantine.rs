@@ -125,7 +125,7 @@ impl Quarantine {
 
     /// A git command in the bare repository, with an empty working directory.
     pub fn bare<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> GitCommand {
-        self.git.command(args).dir(self.empty()).git_dir(self.bare_dir())
+        self.git.command(args).dir(self.empty()).git_dir(self.bare_dir()).keep_times()
     }
 
     /// A git command that reads or writes the working tree at `dir` by the user's settings. Its objects go
@@ -138,11 +138,17 @@ impl Quarantine {
             .git_dir(self.settings_dir())
             .work_tree(dir)
             .config("core.bare=false")
-            .env("GIT_OBJECT_DIRECTORY", self.objects());
+            .env("GIT_OBJECT_DIRECTORY", self.objects())
+            .keep_times();
         for setting in &self.settings.config {
             command = command.config(setting.clone());
         }
         command
+    }
+
+    /// A git command in the clean clone at `dir`.
+    pub fn in_stage(&self, dir: &Path, args: &[&str]) -> GitCommand {
+        self.git.command(args).dir(dir).git_dir(dir.join(".git")).work_tree(dir).keep_times()
     }
 
     /// A file for passing use.

@@ -61,7 +61,7 @@ impl Prepared {
         }
         checkout(quarantine, &tree, dir)?;
         // HEAD and the index are the working tree as it was: a plain `git diff` shows what comes in.
-        let git = |args: &[&str]| quarantine.git().command(args).dir(dir).git_dir(dir.join(".git")).work_tree(dir);
+        let git = |args: &[&str]| quarantine.in_stage(dir, args);
         git(&["update-ref", "HEAD", &root_commit(quarantine, &self.working.tree)?]).run()?;
         git(&["read-tree", &self.working.tree]).run()?;
         let mut conflicts: Vec<String> = self.dry_run.conflicts.iter().map(|conflict| conflict.path.clone()).collect();

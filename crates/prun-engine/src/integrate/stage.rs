@@ -24,7 +24,7 @@ use crate::workspace::guard::Guard;
 /// Git fails, or the directory cannot be made.
 pub fn checkout(quarantine: &Quarantine, tree: &str, dir: &Path) -> Result<(), IntegrateError> {
     quarantine.init_stage(dir)?;
-    let git = |args: &[&str]| quarantine.git().command(args).dir(dir).git_dir(dir.join(".git")).work_tree(dir);
+    let git = |args: &[&str]| quarantine.in_stage(dir, args);
     git(&["read-tree", "--reset", "-u", tree]).run()?;
     let commit = git(&["commit-tree", "-m", "combination", tree])
         .env("GIT_AUTHOR_DATE", "@0 +0000")

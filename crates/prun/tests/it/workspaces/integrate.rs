@@ -51,3 +51,77 @@ fn the_check_of_a_killed_integrate_ends_with_it() {
     has(&user.ok(&["clean"]), &["can go  trial-"]);
     until("its daemon to end", || is_gone(&away));
 }
+
+/// The tree that a dry run shows.
+fn shown(user: &User) -> String {
+    let said = user.ok(&["integrate", "--dry-run"]);
+    said.split(" · tree ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
+}
+
+/// Loose and packed objects of several commits, and uncommitted work: what is combined and landed writes objects
+/// that the user's repository has already.
+fn with_history(user: &User) {
+    user.write("repo/f", "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
+    for name in ["old", "back", "sub/back"] {
+        user.write(&format!("repo/{name}"), "an older version\n");
+    }
+    user.git(&["add", "-A"]);
+    user.git(&["commit", "-qm", "second"]);
+    user.git(&["repack", "-qad"]);
+    for name in ["old", "back", "sub/back"] {
+        user.write(&format!("repo/{name}"), "a newer version\n");
+    }
+    user.write("repo/gone", "to be deleted\n");
+    user.git(&["add", "-A"]);
+    user.git(&["commit", "-qm", "third"]);
+    user.write("repo/f", "1\n2\n3\n4\n5\n6\n7\n8\n9\nmine\n");
+    user.write("repo/staged", "staged\n");
+    user.git(&["add", "staged"]);
+    user.write("repo/untracked", "untracked\n");
+    // What they were before: objects of the user's, packed and loose.
+    for name in ["back", "sub/back"] {
+        user.write(&format!("repo/{name}"), "an older version\n");
+    }
+    user.write("repo/f2", "loose\n");
+    user.git(&["hash-object", "-w", "f2"]);
+}
+
+/// Nothing in `.git` changes, not even the time of an object that git would write again: from the first look to
+/// the last clean-up, landing and taking back in between.
+#[test]
+fn the_whole_walk_leaves_the_git_directory_as_it_was() {
+    for dirty in ["include", "ignore"] {
+        let user = User::new();
+        with_history(&user);
+        // What is changed from now on has another time.
+        let before = user.git_dir();
+        let (a, b) = (
+            format!("{GOOD} echo 'an older version' > old; sed -i s/^1$/one/ f; rm gone; git add -A; git commit -qm x"),
+            format!("{GOOD} sed -i s/^5$/five/ f; cp README copy; chmod +x README; ln -s README link"),
+        );
+        let same = |what: &str| {
+            let now = user.git_dir();
+            let differs: Vec<_> = now.iter().filter(|(path, text)| before.get(*path) != Some(*text)).collect();
+            assert!(differs.is_empty() && now.len() == before.len(), "{dirty} {what}: {differs:#?}");
+        };
+        let (code, told) =
+            user.run(&format!("dirty = \"{dirty}\"\nverify = \"git status && git log\""), &[("a", &a), ("b", &b)]);
+        assert_eq!(code, 0, "{told}");
+        same("run");
+        for looks in [&["check", user.at("plan.toml").to_str().unwrap()][..], &["status"], &["diff"], &["reconcile"]] {
+            user.ok(looks);
+            same(looks[0]);
+        }
+        let tree = shown(&user);
+        same("dry run");
+        user.ok(&["integrate", "--tree", &tree]);
+        same("integrate");
+        assert_eq!(user.read("repo/old"), "an older version\n");
+        assert_eq!(user.read("repo/f"), "one\n2\n3\n4\nfive\n6\n7\n8\n9\nmine\n");
+        user.ok(&["undo"]);
+        same("undo");
+        user.ok(&["clean", "--yes", "--discard", "a", "--discard", "b"]);
+        same("clean");
+        assert_eq!(user.read("repo/f"), "1\n2\n3\n4\n5\n6\n7\n8\n9\nmine\n");
+    }
+}
