@@ -28,9 +28,26 @@ pub(super) fn root_commit(quarantine: &Quarantine, base: &str) -> Result<String,
 /// By way of commits that nothing refers to: `merge-tree --merge-base` came only with git 2.40.
 pub(super) fn merge(quarantine: &Quarantine, root: &str, first: &str, second: &str) -> Result<Merged, GitError> {
     let (first, second) = (commit(quarantine, first, Some(root))?, commit(quarantine, second, Some(root))?);
-    let output = quarantine
-        .bare(["merge-tree", "--write-tree", "-z", "--no-messages", &first, &second])
-        .run_accepting(&[0, 1])?;
+    merge_commits(quarantine, &first, &second)
+}
+
+/// As [`merge`], and the markers of a conflict call the sides by these names.
+pub(super) fn merge_named(
+    quarantine: &Quarantine,
+    root: &str,
+    first: (&str, &str),
+    second: (&str, &str),
+) -> Result<Merged, GitError> {
+    for (name, tree) in [first, second] {
+        let commit = commit(quarantine, tree, Some(root))?;
+        quarantine.bare(["update-ref", &format!("refs/heads/{name}"), &commit]).run()?;
+    }
+    merge_commits(quarantine, first.0, second.0)
+}
+
+fn merge_commits(quarantine: &Quarantine, first: &str, second: &str) -> Result<Merged, GitError> {
+    let output =
+        quarantine.bare(["merge-tree", "--write-tree", "-z", "--no-messages", first, second]).run_accepting(&[0, 1])?;
     let mut fields = output.stdout.split(|byte| *byte == 0).filter(|field| !field.is_empty());
     let tree = fields.next().map(|tree| String::from_utf8_lossy(tree).into_owned()).unwrap_or_default();
     let is_clean = output.status.code() == Some(0);
@@ -40,7 +57,7 @@ pub(super) fn merge(quarantine: &Quarantine, root: &str, first: &str, second: &s
         let tab = field.iter().position(|byte| *byte == b'\t').ok_or_else(|| unexpected("merge-tree", field))?;
         conflicts.insert(RepoPath::new(&field[tab + 1..]));
     }
-    if tree.len() != root.len() || is_clean != conflicts.is_empty() {
+    if tree.is_empty() || is_clean != conflicts.is_empty() {
         return Err(unexpected("merge-tree", &output.stdout));
     }
     Ok(Merged { tree, conflicts })

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use prun_core::ids::UnitId;
 use serde::{Deserialize, Serialize};
 
-use super::merge::{find_regions, merge, root_commit};
+use super::merge::{find_regions, merge_named, root_commit};
 use super::prepare::Prepared;
 use super::quarantine::{Quarantine, Target};
 use super::stage::checkout;
@@ -56,8 +56,10 @@ impl Prepared {
         let mut units: Vec<&(UnitId, String)> = units.iter().collect();
         units.sort();
         let mut tree = self.working.tree.clone();
-        for (_, theirs) in &units {
-            tree = merge(quarantine, &root, &tree, theirs)?.tree;
+        let mut name = "your-working-tree";
+        for (unit, theirs) in &units {
+            tree = merge_named(quarantine, &root, (name, &tree), (&format!("unit/{unit}"), theirs))?.tree;
+            name = "your-working-tree-and-the-units-above";
         }
         checkout(quarantine, &tree, dir)?;
         // HEAD and the index are the working tree as it was: a plain `git diff` shows what comes in.

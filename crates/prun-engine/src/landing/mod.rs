@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use prun_core::event::{Event, EventKind, RunEvent, UnitEvent};
-use prun_core::ids::UnitId;
+use prun_core::ids::{Seq, UnitId};
 use prun_core::outcome::CheckFacts;
 use prun_core::reconcile::{Blocker, Reconciliation, reconcile};
 use prun_core::run::RunState;
+use prun_core::unit::Disposition;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::wall_now;
@@ -26,7 +27,7 @@ use crate::integrate::land::{self, StopAfter};
 use crate::integrate::prepare::Verified;
 use crate::integrate::resolve;
 use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
-use crate::ledger::{LedgerError, RunLock, Writer};
+use crate::ledger::{LedgerError, Reader, RunLock, Writer};
 use crate::reharvest::changed_since;
 use crate::spec::GuardSpec;
 use crate::workshop::{CHECK_LIMIT, Workshop};
@@ -412,23 +413,53 @@ impl<'a> Desk<'a> {
         self.record(kinds)
     }
 
+    /// A unit is decided again as it was before the landing.
     fn record_undo(&mut self, number: u32) -> Result<(), LandingError> {
+        let before = self.state_before(number)?;
         let tree = self.state.landings.iter().find(|landing| landing.number == number).map(|landing| &landing.tree);
         let units = self.state.units.iter().filter(|unit| match &unit.disposition {
-            prun_core::unit::Disposition::Applied { tree: applied } => Some(applied) == tree,
+            Disposition::Applied { tree: applied } => Some(applied) == tree,
             _ => false,
         });
         let mut kinds = vec![EventKind::run(RunEvent::Undone { landing: number })];
-        kinds.extend(units.map(|unit| EventKind::unit(&unit.setup.id, unit.attempt(), UnitEvent::Unreviewed)));
+        for unit in units {
+            kinds.push(EventKind::unit(&unit.setup.id, unit.attempt(), UnitEvent::Unreviewed));
+            let was = before.unit(&unit.setup.id).filter(|was| was.attempt() == unit.attempt());
+            if let Some(Disposition::Accepted { why, salvaged }) = was.map(|was| &was.disposition) {
+                let accepted = UnitEvent::Accepted { why: why.clone(), salvaged: *salvaged };
+                kinds.push(EventKind::unit(&unit.setup.id, unit.attempt(), accepted));
+            }
+        }
         self.record(kinds)
+    }
+
+    /// The run as it was when this landing was recorded.
+    fn state_before(&self, number: u32) -> Result<RunState, LandingError> {
+        let events = Reader::open(&self.workshop.run_dir)?.after(Seq(0))?;
+        let is_landing = |event: &Event| match &event.kind {
+            EventKind::Run(event) => matches!(**event, RunEvent::Landed { landing, .. } if landing == number),
+            _ => false,
+        };
+        let mut state = RunState::default();
+        for event in events.iter().take_while(|event| !is_landing(event)) {
+            self.apply(&mut state, event)?;
+        }
+        Ok(state)
+    }
+
+    fn apply(&self, state: &mut RunState, event: &Event) -> Result<(), DriverError> {
+        let run = || self.workshop.run.to_string();
+        state.apply(event).map_err(|error| DriverError::Damaged { run: run(), error })
     }
 
     fn record(&mut self, kinds: Vec<EventKind>) -> Result<(), LandingError> {
         let mut events = Vec::new();
         for kind in kinds {
             let event = Event { seq: self.state.seq.next(), at: wall_now(), kind };
-            let run = self.workshop.run.to_string();
-            self.state.apply(&event).map_err(|error| DriverError::Damaged { run, error })?;
+            let mut state = std::mem::take(&mut self.state);
+            let applied = self.apply(&mut state, &event);
+            self.state = state;
+            applied?;
             events.push(event);
         }
         Ok(self.writer.append(&events)?)

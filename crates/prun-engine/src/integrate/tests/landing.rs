@@ -356,3 +356,66 @@ fn a_failed_check_lands_nothing_and_a_good_one_lands_what_was_shown() {
     land(&journal, GO).unwrap();
     assert_eq!((bench.read("edit"), bench.read("setup")), (file("new\n"), None));
 }
+
+/// Somebody goes on working while it lands: whatever they saved last is where they saved it, or, where they wrote
+/// into a file that came out meanwhile, in its slot, from which it is put back.
+#[test]
+fn a_process_that_edits_while_landing_loses_nothing() {
+    let ready = ready();
+    let (mut landed, mut refused) = (0, 0);
+    for round in 0..40_u32 {
+        ready.bench.restore(&ready.before);
+        let journal = ready.journal();
+        let (user, temp) = (ready.bench.user().to_owned(), ready.bench.path("saved"));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let go = std::sync::Barrier::new(2);
+        let (outcome, saved) = std::thread::scope(|scope| {
+            let editor = scope.spawn(|| {
+                go.wait();
+                let mut saved = Files::new();
+                for turn in 0_u32.. {
+                    if stop.load(std::sync::atomic::Ordering::SeqCst) {
+                        break;
+                    }
+                    let text = format!("{round} {turn}\n");
+                    let mut save = |path: &str, done: std::io::Result<()>| {
+                        if done.is_ok() {
+                            saved.insert(path.to_owned(), Node::File(text.clone().into_bytes()));
+                        }
+                    };
+                    match (turn + round) % 4 {
+                        // As editors save: a new file takes the place of the old one.
+                        0 if round % 2 == 0 && turn == round / 2 => {
+                            std::fs::write(&temp, &text).unwrap();
+                            save("edit", std::fs::rename(&temp, user.join("edit")));
+                        }
+                        1 => save("gone/mine", std::fs::write(user.join("gone/mine"), &text)),
+                        0 | 2 => save("mine", std::fs::write(user.join("mine"), &text)),
+                        _ => save("fresh-too", std::fs::write(user.join("fresh-too"), &text)),
+                    }
+                }
+                saved
+            });
+            go.wait();
+            let outcome = land(&journal, GO);
+            stop.store(true, std::sync::atomic::Ordering::SeqCst);
+            (outcome, editor.join().unwrap())
+        });
+        match outcome {
+            Ok(()) => landed += 1,
+            Err(LandError::Conflict { .. } | LandError::LeftBehind { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+        for (path, node) in &saved {
+            assert_eq!(ready.bench.read(path).as_ref(), Some(node), "round {round}: {path}");
+        }
+        // All of it landed, or none of it.
+        let is_landed = journal.phase().unwrap() == Phase::Landed;
+        let now = ready.bench.files();
+        let expected = if is_landed { &ready.after } else { &ready.before };
+        for (path, node) in expected.iter().filter(|(path, _)| !saved.contains_key(*path) && !path.ends_with('/')) {
+            assert_eq!(now.get(path), Some(node), "round {round}, landed {is_landed}: {path}");
+        }
+    }
+    println!("{landed} landed, {refused} refused");
+}

@@ -2,7 +2,7 @@
 //!
 //! `PRUN_TEST_SEEDS` sets how many seeds are tried.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::Bench;
@@ -37,9 +37,14 @@ impl Random {
     }
 }
 
-/// Names that collide: as files, as directories of each other, tracked and ignored.
-const NAMES: &[&str] =
-    &["a", "b", "c.o", "d/a", "d/b", "d/e/f", "d/e", "g/h", "g", "link", "x y", "q\"", "-n", "caf\u{e9}", "bin"];
+/// Names that collide: as files, as directories of each other, by their case, tracked and ignored.
+const NAMES: &[&str] = &[
+    "a", "A", "b", "c.o", "d/a", "d/b", "d/e/f", "d/e", "d/t.o", "D/a", "g/h", "g", "G", "link", "x y", "q\"", "-n",
+    "café", "bin", "dos", "w/in.win", "new.win",
+];
+
+/// Files that every side keeps as they are.
+const RULES: [&str; 2] = [".gitignore", ".gitattributes"];
 
 fn text(random: &mut Random, name: &str) -> Vec<u8> {
     if random.one_in(12) {
@@ -48,8 +53,14 @@ fn text(random: &mut Random, name: &str) -> Vec<u8> {
     if name == "bin" {
         return format!("\0{}", random.below(1000)).into_bytes();
     }
-    let line = |at: usize| format!("{name} {at} {}\n", random.below(100_000));
+    let end = if name == "dos" { "\r\n" } else { "\n" };
+    let line = |at: usize| format!("{name} {at} {}{end}", random.below(100_000));
     (0..12).map(line).collect::<String>().into_bytes()
+}
+
+/// What stands in a working tree at such a name: the attributes ask for CRLF there.
+fn in_windows_form(bytes: &[u8]) -> Vec<u8> {
+    String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\n', "\r\n").into_bytes()
 }
 
 fn node(random: &mut Random, name: &str) -> Node {
@@ -63,11 +74,32 @@ fn node(random: &mut Random, name: &str) -> Node {
 /// Sets a path in a map as a file system would: what is in its way goes.
 fn set(files: &mut Files, path: &str, node: Node) {
     files.retain(|other, _| !other.starts_with(&format!("{path}/")) && !path.starts_with(&format!("{other}/")));
+    let node = match node {
+        Node::File(bytes) if path.ends_with(".win") => Node::File(in_windows_form(&bytes)),
+        Node::Exec(bytes) if path.ends_with(".win") => Node::Exec(in_windows_form(&bytes)),
+        node => node,
+    };
     files.insert(path.to_owned(), node);
 }
 
+/// The same name in the other case.
+fn in_other_case(name: &str) -> String {
+    name.chars().map(|c| if c.is_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// Gives a directory another name, with all that is in it.
+fn move_directory(files: &mut Files, from: &str, to: &str) {
+    let inside: Vec<String> = files.keys().filter(|name| name.starts_with(&format!("{from}/"))).cloned().collect();
+    for name in inside {
+        let node = files.remove(&name).unwrap();
+        set(files, &name.replacen(from, to, 1), node);
+    }
+}
+
 fn edit_lines(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
-    let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+    let text = String::from_utf8_lossy(bytes);
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let at = random.below(lines.len().max(1));
     let new = format!("edited {}", random.below(3));
     match random.below(4) {
@@ -76,28 +108,40 @@ fn edit_lines(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
         _ if !lines.is_empty() => lines[at] = new,
         _ => lines.push(new),
     }
-    lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes()
+    lines.iter().map(|line| format!("{line}{end}")).collect::<String>().into_bytes()
 }
 
 fn edit(random: &mut Random, files: &mut Files) {
-    let names: Vec<String> = files.keys().filter(|name| *name != ".gitignore").cloned().collect();
+    let names: Vec<String> = files.keys().filter(|name| !RULES.contains(&name.as_str())).cloned().collect();
     let old = (!names.is_empty()).then(|| random.pick(&names));
-    match (random.below(10), old) {
+    match (random.below(12), old) {
         (0, Some(name)) => drop(files.remove(&name)),
         (1, Some(name)) => {
             let to = random.pick(NAMES);
             let node = files.remove(&name).unwrap();
             set(files, to, node);
         }
+        (10, Some(name)) => {
+            let node = files.remove(&name).unwrap();
+            set(files, &in_other_case(&name), node);
+        }
+        (11, _) => {
+            let names = [("d", "moved"), ("d", "D"), ("g", "d"), ("d/e", "e")];
+            let (from, to) = random.pick(&names);
+            move_directory(files, from, to);
+        }
         (2, Some(name)) => match files.get_mut(&name).unwrap() {
             node @ Node::File(_) => {
                 let Node::File(bytes) = node.clone() else { unreachable!() };
                 *node = Node::Exec(bytes);
             }
-            node => *node = Node::File(b"was something else\n".to_vec()),
+            _ => set(files, &name, Node::File(b"was something else\n".to_vec())),
         },
         (3..=7, Some(name)) => match files.get_mut(&name).unwrap() {
-            Node::File(bytes) | Node::Exec(bytes) => *bytes = edit_lines(random, bytes),
+            Node::File(bytes) | Node::Exec(bytes) => {
+                let edited = edit_lines(random, bytes);
+                *bytes = if name.ends_with(".win") { in_windows_form(&edited) } else { edited };
+            }
             Node::Link(to) => *to = format!("to-{}", random.below(3)),
         },
         _ => {
@@ -114,6 +158,14 @@ fn edited(random: &mut Random, files: &Files, most: usize) -> Files {
         edit(random, &mut files);
     }
     files
+}
+
+/// A file that the ignore rules name.
+fn sometimes_ignored(random: &mut Random, files: &mut Files) {
+    if random.one_in(5) {
+        let node = node(random, "c.o");
+        set(files, "c.o", node);
+    }
 }
 
 /// Makes the directory hold these files, apart from what it holds beside `old`.
@@ -181,12 +233,92 @@ struct World {
     bench: Bench,
     user: Files,
     expected: Result<Files, Clash>,
+    kinds: BTreeSet<&'static str>,
+}
+
+/// Every kind of edit that the seeds have to bring about, told from the files alone.
+const KINDS: [&str; 14] = [
+    "disjoint units",
+    "two change one path",
+    "deleted here, edited there",
+    "renamed",
+    "renamed by case alone",
+    "a file became a directory",
+    "a directory became a file",
+    "mode",
+    "symbolic link",
+    "CRLF",
+    "binary",
+    "ignored in the way",
+    "untracked in the way",
+    "directory renamed",
+];
+
+/// Paths in which `new` differs from `old`.
+fn changed(old: &Files, new: &Files) -> BTreeSet<String> {
+    old.keys().chain(new.keys()).filter(|name| old.get(*name) != new.get(*name)).cloned().collect()
+}
+
+fn kinds_of(base: &Files, committed: &Files, user: &Files, units: &[Files]) -> BTreeSet<&'static str> {
+    let mut found = BTreeSet::new();
+    let sides: Vec<(&Files, BTreeSet<String>)> = units
+        .iter()
+        .chain([user])
+        .map(|side| (side, changed(base, side)))
+        .filter(|(_, paths)| !paths.is_empty())
+        .collect();
+    let dir_of = |name: &str| name.rsplit_once('/').map(|(dir, _)| dir.to_owned());
+    for (at, (side, paths)) in sides.iter().enumerate() {
+        for name in paths {
+            let (old, new) = (base.get(name), side.get(name));
+            let gone = |other: &&String| base.get(*other) == new && !side.contains_key(*other);
+            if new.is_some() && old.is_none() {
+                let sources: Vec<&String> = base.keys().filter(gone).collect();
+                found.extend((!sources.is_empty()).then_some("renamed"));
+                found.extend(
+                    sources.iter().any(|from| from.eq_ignore_ascii_case(name)).then_some("renamed by case alone"),
+                );
+                let moved = |from: &&String| dir_of(from).is_some() && dir_of(from) != dir_of(name);
+                found.extend(sources.iter().any(moved).then_some("directory renamed"));
+            }
+            let is_dir = |files: &Files| files.keys().any(|other| other.starts_with(&format!("{name}/")));
+            found.extend((old.is_some() && is_dir(side)).then_some("a file became a directory"));
+            found.extend((new.is_some() && is_dir(base)).then_some("a directory became a file"));
+            found.extend(match (old, new) {
+                (Some(Node::File(old)), Some(Node::Exec(new))) if old == new => Some("mode"),
+                (_, Some(Node::Link(_))) => Some("symbolic link"),
+                (_, Some(Node::File(bytes))) if bytes.contains(&0) => Some("binary"),
+                (Some(Node::File(old)), Some(Node::File(new))) if old != new && new.ends_with(b"\r\n") => Some("CRLF"),
+                _ => None,
+            });
+            for (other, theirs) in &sides[at + 1..] {
+                if theirs.contains(name) && other.get(name) != new {
+                    found.insert("two change one path");
+                    let edits = |node: Option<&Node>| node.is_some() && old.is_some();
+                    let deletes = new.is_none() && edits(other.get(name)) || other.get(name).is_none() && edits(new);
+                    found.extend(deletes.then_some("deleted here, edited there"));
+                }
+            }
+            let in_the_way = at < units.len() && user.contains_key(name) && !committed.contains_key(name);
+            found.extend(in_the_way.then_some(if name.ends_with(".o") {
+                "ignored in the way"
+            } else {
+                "untracked in the way"
+            }));
+        }
+    }
+    let disjoint =
+        |first: &(&Files, BTreeSet<String>), second: &(&Files, BTreeSet<String>)| first.1.is_disjoint(&second.1);
+    let two = sides.len() > 1 && (1..sides.len()).all(|at| disjoint(&sides[at - 1], &sides[at]));
+    found.extend(two.then_some("disjoint units"));
+    found
 }
 
 fn world(seed: u64) -> World {
     let mut random = Random::new(seed);
-    let ignore = (".gitignore".to_owned(), Node::File(b"*.o\n".to_vec()));
-    let mut base = Files::from([ignore]);
+    let rules = [("*.o\n", RULES[0]), ("*.win text eol=crlf\n", RULES[1])];
+    let rule = |(text, name): (&str, &str)| (name.to_owned(), Node::File(text.as_bytes().to_vec()));
+    let mut base = Files::from(rules.map(rule));
     for _ in 0..random.below(12) {
         let name = random.pick(NAMES);
         let node = node(&mut random, name);
@@ -200,7 +332,8 @@ fn world(seed: u64) -> World {
     write_over(bench.user(), &base, &committed);
     bench.user_git(&["add", "-A"]);
     bench.user_git(&["commit", "-q", "--allow-empty", "-m", "more"]);
-    let user = edited(&mut random, &committed, 3);
+    let mut user = edited(&mut random, &committed, 3);
+    sometimes_ignored(&mut random, &mut user);
     write_over(bench.user(), &committed, &user);
     match random.below(4) {
         0 => drop(bench.user_git(&["add", "-A"])),
@@ -210,14 +343,18 @@ fn world(seed: u64) -> World {
     let scratch = bench.path("reference");
     std::fs::create_dir(&scratch).unwrap();
     let mut theirs = Ok(base.clone());
+    let mut units = Vec::new();
     for id in 0..=random.below(4) {
-        let unit = edited(&mut random, &base, 4);
+        let mut unit = edited(&mut random, &base, 3);
+        sometimes_ignored(&mut random, &mut unit);
         theirs = theirs.and_then(|theirs| merge_maps(&bench.git, &scratch, &base, &theirs, &unit));
         let tree = bench.tree_of(&unit);
         bench.units.push((format!("u{id}").parse().unwrap(), tree));
+        units.push(unit);
     }
     let expected = theirs.and_then(|theirs| merge_maps(&bench.git, &scratch, &base, &user, &theirs));
-    World { bench, user, expected }
+    let kinds = kinds_of(&base, &committed, &user, &units);
+    World { bench, user, expected, kinds }
 }
 
 /// Whether nothing landed for a reason that the reference cannot see.
@@ -227,11 +364,15 @@ fn is_about_renames(bench: &Bench) -> bool {
         || dry_run.overlaps.iter().any(|overlap| overlap.kind == OverlapKind::EditAcrossRename)
 }
 
-/// Integrates; tells whether something landed.
-fn integrate(seed: u64) -> bool {
-    let World { bench, user, expected } = world(seed);
+/// Integrates; tells whether something landed, and what kinds of edits there were.
+fn integrate(seed: u64) -> (bool, BTreeSet<&'static str>) {
+    let World { bench, user, expected, kinds } = world(seed);
+    (integrate_one(seed, &bench, &user, expected), kinds)
+}
+
+fn integrate_one(seed: u64, bench: &Bench, user: &Files, expected: Result<Files, Clash>) -> bool {
     let (before, git) = (bench.files(), bench.git_hash());
-    assert_eq!(before, user, "seed {seed}");
+    assert_eq!(&before, user, "seed {seed}");
     let outcome = bench.prepare();
     assert_eq!(
         (bench.files(), bench.git_hash()),
@@ -241,14 +382,14 @@ fn integrate(seed: u64) -> bool {
     let prepared = match outcome {
         Ok(prepared) => prepared,
         Err(IntegrateError::Refused(Refusal::NothingToLand)) => {
-            assert!(expected.is_err() || expected.is_ok_and(|expected| expected == user), "seed {seed}");
+            assert!(expected.is_err() || expected.is_ok_and(|expected| expected == *user), "seed {seed}");
             return false;
         }
         Err(IntegrateError::Refused(Refusal::AppliedBefore(_))) => return false,
         Err(other) => panic!("seed {seed}: {other}"),
     };
     if !prepared.dry_run.ready {
-        assert!(expected.is_err() || is_about_renames(&bench), "seed {seed}: {:#?}\n{expected:?}", prepared.dry_run);
+        assert!(expected.is_err() || is_about_renames(bench), "seed {seed}: {:#?}\n{expected:?}", prepared.dry_run);
         return false;
     }
     let Ok(expected) = expected else { panic!("seed {seed}: the reference is at odds: {:#?}", prepared.dry_run) };
@@ -283,14 +424,28 @@ fn seeds() -> u64 {
     std::env::var("PRUN_TEST_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(100)
 }
 
+/// Tries every second seed.
+fn try_seeds(first: u64) {
+    let (mut landed, mut seen) = (0, BTreeMap::<&str, u64>::new());
+    for seed in (first..seeds()).step_by(2) {
+        let (has_landed, kinds) = integrate(seed);
+        landed += u64::from(has_landed);
+        for kind in kinds {
+            *seen.entry(kind).or_default() += 1;
+        }
+    }
+    println!("{landed} landed of {}; {seen:?}", seeds() / 2);
+    assert!(landed >= seeds() / 20, "only {landed} landed");
+    let missing: Vec<&&str> = KINDS.iter().filter(|kind| !seen.contains_key(**kind)).collect();
+    assert!(seeds() < 100 || missing.is_empty(), "no seed has {missing:?}");
+}
+
 #[test]
 fn what_lands_is_what_a_reference_merge_makes_or_nothing_even_seeds() {
-    let landed = (0..seeds()).step_by(2).filter(|seed| integrate(*seed)).count();
-    assert!(u64::try_from(landed).unwrap() >= seeds() / 20, "only {landed} landed");
+    try_seeds(0);
 }
 
 #[test]
 fn what_lands_is_what_a_reference_merge_makes_or_nothing_odd_seeds() {
-    let landed = (1..seeds()).step_by(2).filter(|seed| integrate(*seed)).count();
-    assert!(u64::try_from(landed).unwrap() >= seeds() / 20, "only {landed} landed");
+    try_seeds(1);
 }

@@ -3,6 +3,7 @@
 mod clean;
 mod guard;
 mod integrate;
+mod kills;
 mod old_verbs;
 mod run;
 
