@@ -325,6 +325,7 @@ impl Importer<'_> {
             result_file: attempt.result(),
             cwd: one.clone.clone(),
             env: Vec::new(),
+            place: 0,
             limits: no_limits(),
             setup: None,
             verify: None,

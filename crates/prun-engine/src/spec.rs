@@ -41,6 +41,9 @@ pub struct AttemptSpec {
     pub cwd: Option<PathBuf>,
     /// Variables to set for the worker, beside the inherited environment.
     pub env: Vec<(String, String)>,
+    /// Where the unit stands among those of its run: no two of one run get the same ports.
+    #[serde(default)]
+    pub place: u32,
     /// When the dispatcher ends the worker.
     pub limits: Limits,
     /// Run in `cwd` before the worker; a failure ends the attempt as `setup`.

@@ -239,6 +239,21 @@ impl Context {
 }
 
 impl OpenRun {
+    /// The units that these names, as UNIT or RUN/UNIT, stand for.
+    ///
+    /// # Errors
+    /// One is no unit of this run.
+    pub(crate) fn units(&self, names: &[String]) -> CliResult<Vec<UnitId>> {
+        let unit = |name: &String| {
+            let id: UnitId = name.rsplit('/').next().unwrap_or(name).parse()?;
+            match self.state.unit(&id) {
+                Some(_) => Ok(id),
+                None => Err(CliError::usage(format!("run {} has no unit {id}", self.card.run.short()))),
+            }
+        };
+        names.iter().map(unit).collect()
+    }
+
     /// Takes in what has been recorded since.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use prun_core::ids::{RunId, UnitId};
+use prun_core::ids::RunId;
 use sha2::{Digest, Sha256};
 
 use crate::contain::TOKEN_VARIABLE;
@@ -89,18 +89,20 @@ pub(super) fn worker_env(
     set("PRUN_ATTEMPT", spec.attempt.to_string().as_ref());
     set("PRUN_RESULT", spec.result_file.as_os_str());
     set(DEPTH_VARIABLE, depth.saturating_add(1).to_string().as_ref());
-    set("PRUN_PORT_BASE", port_base(spec.run.as_ref(), &spec.unit).to_string().as_ref());
+    set("PRUN_PORT_BASE", port_base(spec).to_string().as_ref());
     env.retain(|(name, _)| name != TOKEN_VARIABLE);
     env.extend(places.token.map(|token| (TOKEN_VARIABLE.into(), token.into())));
     env
 }
 
-/// The first of ten ports that a unit may use; the same in every attempt.
-fn port_base(run: Option<&RunId>, unit: &UnitId) -> u16 {
-    let key = format!("{}/{unit}", run.map_or("", RunId::as_str));
-    let hash = Sha256::digest(key.as_bytes());
+/// The first of ten ports that a unit may use; the same in every attempt, and another one for each unit of a run.
+fn port_base(spec: &AttemptSpec) -> u16 {
     let (first, ranges, width) = PORTS;
-    first + u16::from_be_bytes([hash[0], hash[1]]) % ranges * width
+    let alone = spec.run.is_none().then(|| spec.unit.as_str()).unwrap_or_default();
+    let hash = Sha256::digest(format!("{}/{alone}", spec.run.as_ref().map_or("", RunId::as_str)).as_bytes());
+    let begin = u32::from(u16::from_be_bytes([hash[0], hash[1]]));
+    let range = begin.wrapping_add(spec.place) % u32::from(ranges);
+    first + u16::try_from(range).unwrap_or(0) * width
 }
 
 fn is_stripped(name: &OsStr) -> bool {
@@ -163,5 +165,18 @@ mod tests {
         assert_eq!((env["PRUN_RESULT"].as_str(), env["EXTRA"].as_str()), ("/here/out.md", "x"));
         let port: u16 = env["PRUN_PORT_BASE"].parse().unwrap();
         assert!((20_000..32_000).contains(&port) && port.is_multiple_of(10), "{port}");
+    }
+
+    #[test]
+    fn no_two_units_of_a_run_share_a_port() {
+        let mut spec = spec();
+        spec.run = Some("261130-155200-k3f9".parse().unwrap());
+        let ports: std::collections::BTreeSet<u16> =
+            (0..1200).map(|place| port_base(&AttemptSpec { place, ..spec.clone() })).collect();
+        assert_eq!(ports.len(), 1200);
+        spec.place = 7;
+        let before = port_base(&spec);
+        spec.attempt = prun_core::ids::Attempt(2);
+        assert_eq!(port_base(&spec), before);
     }
 }

@@ -148,6 +148,7 @@ pub fn spec_from_contract(
         result_file: caller_dir.join(&args.result_file),
         cwd: directory("PRUN_SCRATCH_CWD"),
         env,
+        place: 0,
         limits: Limits {
             first_output_millis: None,
             idle_millis: limit(whole_number(&var, "PRUN_STALL_THRESHOLD", STALL_SECONDS)),

@@ -1,5 +1,6 @@
 //! The merge workspace of a run: made for what is at odds, taken in by `--continue`, dropped by `--abort`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use prun_core::ids::UnitId;
@@ -14,6 +15,9 @@ use crate::integrate::resolve::{self, Resolution};
 pub(super) struct Merge {
     pub resolution: Resolution,
     pub units: Vec<(UnitId, String)>,
+    /// The units that were named, where some were.
+    #[serde(default)]
+    pub only: BTreeSet<UnitId>,
 }
 
 impl Desk<'_> {
@@ -34,7 +38,7 @@ impl Desk<'_> {
         let place = place.keep();
         let dir = place.join("merge");
         let resolution = prepared.resolve(&material.base_tree, &material.units, &material.store, &dir)?;
-        let merge = Merge { resolution, units: material.units };
+        let merge = Merge { resolution, units: material.units, only: material.only };
         let text = serde_json::to_vec_pretty(&merge).expect("plain data with string keys");
         write_atomically(&self.resolution_file(), &text, self.workshop.durability)?;
         Ok(merge.resolution)

@@ -3,9 +3,11 @@
 //! Whoever lands holds the run's lock from the trial to the record, so no supervisor and no second landing
 //! can come in between.
 
+mod combined;
 mod cut_off;
 mod merge;
 
+pub use combined::combined;
 pub use cut_off::abandoned;
 
 use std::collections::BTreeSet;
@@ -86,6 +88,8 @@ impl From<LedgerError> for LandingError {
 pub struct TrialOptions {
     /// Overlaps that the user accepted, by path.
     pub accepted: BTreeSet<String>,
+    /// Only these units go in, and only they can block; empty: all.
+    pub only: BTreeSet<UnitId>,
     /// Leave the check out.
     pub no_verify: bool,
     /// Take what the user made of the merge workspace instead of the units' own trees.
@@ -133,6 +137,8 @@ struct Material {
     /// It is what the user made of them in a merge workspace.
     resolved: bool,
     store: PathBuf,
+    /// The units that were named, where some were.
+    only: BTreeSet<UnitId>,
 }
 
 /// What a landing was, beside its journal, so that one that was cut off can be recorded later.
@@ -165,7 +171,7 @@ impl<'a> Desk<'a> {
     /// told in the trial.
     pub fn trial(&mut self, options: &TrialOptions) -> Result<Trial, LandingError> {
         self.refuse_cut_off()?;
-        let (target, material) = self.material(options.resolved)?;
+        let (target, material) = self.material(options)?;
         let place = tempfile::Builder::new()
             .prefix("trial-")
             .tempdir_in(self.workshop.run_dir.root())
@@ -193,8 +199,12 @@ impl<'a> Desk<'a> {
     }
 
     /// What goes in: the units' trees, or what the user made of them.
-    fn material(&self, resolved: bool) -> Result<(Target, Material), LandingError> {
-        let mut reconciliation = reconcile(&self.state.units);
+    fn material(&self, options: &TrialOptions) -> Result<(Target, Material), LandingError> {
+        let resolved = options.resolved;
+        let merge = if resolved { Some(self.merge()?.ok_or(LandingError::NoLanding("continue"))?) } else { None };
+        let only = merge.as_ref().map_or(&options.only, |merge| &merge.only);
+        let is_meant = |unit: &&prun_core::unit::Unit| only.is_empty() || only.contains(&unit.setup.id);
+        let mut reconciliation = reconcile(self.state.units.iter().filter(is_meant));
         let setup = self.state.setup.as_ref().ok_or(LandingError::NoRepository)?;
         let (Some(repo), Some(base_tree)) = (setup.repo.clone(), setup.base_tree.clone()) else {
             return Err(LandingError::NoRepository);
@@ -210,8 +220,7 @@ impl<'a> Desk<'a> {
         if !resolved {
             self.refuse_changed(&mut reconciliation)?;
         }
-        if resolved {
-            let Merge { resolution, units } = self.merge()?.ok_or(LandingError::NoLanding("continue"))?;
+        if let Some(Merge { resolution, units, only: _ }) = merge {
             let now = reconciliation.landing.iter().map(|one| (&one.unit, &one.tree));
             if !now.eq(units.iter().map(|(unit, tree)| (unit, tree))) {
                 let message = "the units have changed since the merge workspace was made: drop it and make another one";
@@ -221,16 +230,15 @@ impl<'a> Desk<'a> {
             let name = "resolved".parse().expect("a plain word is a unit id");
             let (applies, base_tree) = (resolution.units, resolution.base_tree);
             let units = vec![(name, made.tree)];
-            return Ok((
-                target,
-                Material { reconciliation, base_tree, units, applies, store: made.store, resolved: true },
-            ));
+            let (store, only) = (made.store, BTreeSet::new());
+            return Ok((target, Material { reconciliation, base_tree, units, applies, store, only, resolved: true }));
         }
         let landing = reconciliation.landing.iter().map(|one| (one.unit.clone(), one.tree.clone()));
         let units: Vec<(UnitId, String)> = landing.collect();
         let applies = units.iter().map(|(unit, _)| unit.clone()).collect();
         let store = self.workshop.run_dir.store();
-        Ok((target, Material { reconciliation, base_tree, units, applies, store, resolved: false }))
+        let only = options.only.clone();
+        Ok((target, Material { reconciliation, base_tree, units, applies, store, only, resolved: false }))
     }
 
     /// What lands is what was harvested, and that is what lies in the workspaces: else somebody works there.

@@ -107,6 +107,7 @@ impl Workshop {
             result_file: dir.result(),
             cwd: Some(workspace.cwd),
             env: environment(executor, &order.unit),
+            place: self.place_of(&order.unit),
             limits: limits(&order.unit, stream),
             setup: setup.map(check),
             verify: order.unit.verify.as_ref().map(check),
@@ -117,6 +118,11 @@ impl Workshop {
         };
         let text = serde_json::to_vec_pretty(&spec).map_err(|error| format!("cannot write the spec: {error}"))?;
         write_atomically(&dir.spec(), &text, Durability::Cached).map_err(|error| error.to_string())
+    }
+
+    fn place_of(&self, unit: &UnitPlan) -> u32 {
+        let place = self.plan.units.iter().position(|other| other.id == unit.id).unwrap_or(0);
+        u32::try_from(place).unwrap_or(0)
     }
 
     fn prompt(

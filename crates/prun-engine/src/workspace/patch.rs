@@ -2,6 +2,7 @@
 
 use super::WorkspaceError;
 use super::store::Store;
+use crate::git::{GitCommand, GitError};
 
 /// What to show of a difference.
 #[derive(Clone, Debug, Default)]
@@ -19,17 +20,22 @@ pub struct PatchOptions {
 /// # Errors
 /// Git fails; a tree is not there.
 pub fn patch(store: &Store, base_tree: &str, tree: &str, options: &PatchOptions) -> Result<Vec<u8>, WorkspaceError> {
+    Ok(patch_by(|args| store.command(args.iter().copied()), base_tree, tree, options)?)
+}
+
+/// The same by a command that sees both trees in another place.
+pub(crate) fn patch_by(
+    git: impl Fn(&[&str]) -> GitCommand,
+    base_tree: &str,
+    tree: &str,
+    options: &PatchOptions,
+) -> Result<Vec<u8>, GitError> {
     let form: &[&str] = match options {
         PatchOptions { name_only: true, .. } => &["--name-only"],
         PatchOptions { stat: true, .. } => &["--stat"],
         _ => &["-p", "--binary", "--full-index"],
     };
-    let output = store
-        .command(["diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"])
-        .args(form)
-        .args([base_tree, tree, "--"])
-        .args(&options.paths)
-        .env("GIT_LITERAL_PATHSPECS", "1")
-        .run()?;
-    Ok(output.stdout)
+    let command = git(&["diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"]);
+    let command = command.args(form).args([base_tree, tree, "--"]).args(&options.paths);
+    Ok(command.env("GIT_LITERAL_PATHSPECS", "1").run()?.stdout)
 }

@@ -1,11 +1,10 @@
 //! `prun clean`: removes workspaces that are no longer the only copy of anything.
 
-use prun_core::ids::UnitId;
 use prun_engine::driver::DriverError;
 use prun_engine::executor::escape_line;
 use prun_engine::retention::{Cleaning, Item};
 
-use crate::context::{Context, Intent, OpenRun};
+use crate::context::{Context, Intent};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::print::bytes;
@@ -27,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let intent = if args.yes { Intent::Change } else { Intent::Look };
     let run = context.find_run(args.run.as_deref(), intent)?;
-    let discard = units(&run, &args.discard)?;
+    let discard = run.units(&args.discard)?;
     let workshop = context.workshop(&run.card.run)?;
     let cleaning = Cleaning::open(&workshop).map_err(|error| match error {
         DriverError::Driven(_) => CliError::usage(format!("run {} is going on", run.card.run.short()))
@@ -52,18 +51,6 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         (false, _) => format!("{} can be freed · next: prun clean {name}{discards} --yes", bytes(sum)),
     })?;
     Ok(ExitCode::Ok)
-}
-
-fn units(run: &OpenRun, names: &[String]) -> CliResult<Vec<UnitId>> {
-    let mut units = Vec::new();
-    for name in names {
-        let id: UnitId = name.rsplit('/').next().unwrap_or(name).parse()?;
-        if run.state.unit(&id).is_none() {
-            return Err(CliError::usage(format!("run {} has no unit {id}", run.card.run.short())));
-        }
-        units.push(id);
-    }
-    Ok(units)
 }
 
 fn show(context: &Context, item: &Item, removed: bool) -> CliResult<()> {

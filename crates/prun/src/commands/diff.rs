@@ -1,8 +1,12 @@
 //! `prun diff`: what a unit changed, as git says it; of a run, unit by unit.
 
 use prun_core::ids::UnitId;
+use prun_core::reconcile::{NoteKind, reconcile};
+use prun_engine::landing;
 use prun_engine::workspace::{PatchOptions, patch};
 
+use super::integrate::failure;
+use super::reconcile::note_line;
 use crate::context::{Context, Intent, OpenRun};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
@@ -19,6 +23,9 @@ pub(crate) struct Args {
     /// Show the paths alone
     #[arg(long)]
     name_only: bool,
+    /// Show what all units of a run change together, as one diff
+    #[arg(long, conflicts_with = "mbox")]
+    combined: bool,
     /// Write a mailbox that `git am` takes, a message for each unit
     #[arg(long, conflicts_with_all = ["stat", "name_only"])]
     mbox: bool,
@@ -26,6 +33,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let (run, unit) = context.find_either(args.what.as_deref(), Intent::Look)?;
+    if args.combined {
+        if let Some(unit) = unit {
+            return Err(CliError::usage(format!("--combined is of a whole run, not of the unit {unit}")));
+        }
+        let workshop = context.workshop(&run.card.run)?;
+        let diff = landing::combined(&workshop, &run.state, &options(args));
+        context.ui.foreign(&diff.map_err(|error| failure(context, error, &run))?)?;
+        return Ok(ExitCode::Ok);
+    }
     if let Some(unit) = unit {
         let changes = run.unit(&unit).facts().and_then(|facts| facts.changes.as_ref());
         if changes.is_none() {
@@ -53,13 +69,24 @@ fn show(context: &Context, run: &OpenRun, unit: &UnitId, args: &Args) -> CliResu
     let workshop = context.workshop(&run.card.run)?;
     let changes = run.unit(unit).facts().and_then(|facts| facts.changes.as_ref());
     let (Some(store), Some(changes)) = (workshop.store(), changes) else { return Ok(()) };
-    let options = PatchOptions { stat: args.stat, name_only: args.name_only, ..PatchOptions::default() };
     if args.mbox {
         context.ui.foreign(message(run, unit).as_bytes())?;
     }
-    context.ui.foreign(&patch(store, &changes.base_tree, &changes.tree, &options)?)?;
+    context.ui.foreign(&patch(store, &changes.base_tree, &changes.tree, &options(args))?)?;
+    // What the unit says of its changes, and what it may change, beside them.
+    for note in reconcile([run.unit(unit)]).notes.iter().filter(|note| is_of_paths(note.kind)) {
+        context.ui.say(note_line(note));
+    }
     // Ends a message: what follows is the next one's.
     if args.mbox { context.ui.foreign(b"-- \nprun\n\n") } else { Ok(()) }
+}
+
+fn options(args: &Args) -> PatchOptions {
+    PatchOptions { stat: args.stat, name_only: args.name_only, ..PatchOptions::default() }
+}
+
+fn is_of_paths(kind: NoteKind) -> bool {
+    matches!(kind, NoteKind::OutsideOwns | NoteKind::ClaimedUnchanged | NoteKind::ChangedUnclaimed)
 }
 
 /// The head of a mail in the form that git itself writes: the unit and its conclusion.

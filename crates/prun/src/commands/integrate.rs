@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Drop the merge workspace
     #[arg(long, group = "act")]
     abort: bool,
+    /// Land only this unit, whatever the others are; repeatable
+    #[arg(long, value_name = "UNIT", conflicts_with_all = ["continues", "abort"])]
+    only: Vec<String>,
     /// Take a reported overlap as it was combined; repeatable
     #[arg(long, value_name = "PATH")]
     accept_overlap: Vec<String>,
@@ -62,7 +65,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         return go_on(context, &mut desk, &run);
     }
     let accepted: BTreeSet<String> = args.accept_overlap.iter().cloned().collect();
-    let options = TrialOptions { accepted, no_verify: args.no_verify || args.resolve, resolved: args.continues };
+    let only = run.units(&args.only)?.into_iter().collect();
+    let options = TrialOptions { accepted, only, no_verify: args.no_verify || args.resolve, resolved: args.continues };
     let trial = desk.trial(&options).map_err(|error| failure(context, error, &run))?;
     if args.json {
         context.ui.json(&trial.dry_run)?;
@@ -115,7 +119,8 @@ fn land(context: &Context, desk: &mut Desk<'_>, trial: &Trial, args: &Args, run:
             let message = "nothing was changed: off a terminal the tree of a dry run has to be named";
             let short = tree.get(..12).unwrap_or(&tree);
             let continues = if args.continues { " --continue" } else { "" };
-            let hint = format!("for the user: prun integrate {name}{continues} --tree {short}");
+            let only: String = args.only.iter().map(|unit| format!(" --only {unit}")).collect();
+            let hint = format!("for the user: prun integrate {name}{continues}{only} --tree {short}");
             return Err(CliError::new(ExitCode::NotReady, message).hint(hint));
         }
     };
@@ -254,7 +259,7 @@ pub(crate) fn failure(context: &Context, error: LandingError, run: &OpenRun) -> 
             // A closed stdout must not hide the refusal.
             let _ = reconcile::show(context.ui, &found, name);
             CliError::new(ExitCode::NotReady, format!("run {name} is not ready to be integrated; nothing was changed"))
-                .hint("retry, accept or exclude the units that block")
+                .hint("retry, accept or exclude the units that block, or name those that are to land: --only UNIT")
         }
         LandingError::CutOff(_) => CliError::new(ExitCode::NotReady, format!("{error}; nothing else was changed"))
             .hint(format!("`prun integrate {name} --continue` finishes it, `prun undo {name}` takes it back")),

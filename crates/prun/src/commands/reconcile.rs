@@ -1,6 +1,6 @@
 //! `prun reconcile`: whether a run may be integrated, and what stands in the way.
 
-use prun_core::reconcile::{NoteKind, Reconciliation, reconcile};
+use prun_core::reconcile::{Note, NoteKind, Reconciliation, reconcile};
 use prun_engine::executor::escape_line;
 
 use crate::context::{Context, Intent};
@@ -39,9 +39,7 @@ pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
         ui.line(ui.paint(&line, Tone::Bad))?;
     }
     for note in &found.notes {
-        let what: Vec<String> = note.what.iter().take(10).map(|path| escape_line(path)).collect();
-        let more = if note.what.len() > 10 { format!(" and {} more", note.what.len() - 10) } else { String::new() };
-        ui.line(format!("note {}  {}: {}{more}", note.unit, words(note.kind), what.join(", ")))?;
+        ui.line(note_line(note))?;
     }
     let mut parts = match found.landing.len() {
         0 if found.ready => vec!["nothing to land".to_owned()],
@@ -62,6 +60,13 @@ pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
     } else {
         ui.line(format!("not ready · {} block · {}", found.blockers.len(), parts.join(" · ")))
     }
+}
+
+/// What the user should know of a unit, in a line.
+pub(crate) fn note_line(note: &Note) -> String {
+    let what: Vec<String> = note.what.iter().take(10).map(|path| escape_line(path)).collect();
+    let more = if note.what.len() > 10 { format!(" and {} more", note.what.len() - 10) } else { String::new() };
+    format!("note {}  {}: {}{more}", note.unit, words(note.kind), what.join(", "))
 }
 
 fn words(kind: NoteKind) -> &'static str {

@@ -34,7 +34,7 @@ fn disjoint_units_and_the_users_own_work_end_up_together() {
 }
 
 #[test]
-fn different_lines_of_one_file_merge_with_units_and_with_uncommitted_work() {
+fn c91_different_lines_of_one_file_merge_with_units_and_with_uncommitted_work() {
     let mut bench = Bench::new(&[("f", file(TEN))]);
     bench.unit("one", &[("f", ten(1, "one"))]).unit("two", &[("f", ten(5, "two"))]);
     bench.edit("f", ten(10, "mine"));
@@ -45,7 +45,7 @@ fn different_lines_of_one_file_merge_with_units_and_with_uncommitted_work() {
 }
 
 #[test]
-fn the_order_of_units_does_not_matter() {
+fn c91_the_order_of_units_does_not_matter() {
     let mut bench = Bench::new(&[("f", file(TEN)), ("g", file(TEN))]);
     bench.unit("a", &[("f", ten(1, "a"))]).unit("b", &[("f", ten(1, "b"))]).unit("c", &[("f", ten(7, "c"))]);
     let forward = bench.prepare().unwrap().dry_run;
@@ -59,7 +59,7 @@ fn the_order_of_units_does_not_matter() {
 }
 
 #[test]
-fn both_add_different_and_edit_against_delete_are_conflicts() {
+fn c91_both_add_different_and_edit_against_delete_are_conflicts() {
     let mut bench = Bench::new(&[("g", file(TEN)), ("keep", file("k"))]);
     bench.unit("one", &[("NEW", file("1\n")), ("g", None)]).unit("two", &[("NEW", file("2\n")), ("g", ten(5, "x"))]);
     let expected = [("NEW".to_owned(), ConflictKind::BothAdded), ("g".to_owned(), ConflictKind::EditDelete)];
@@ -119,7 +119,7 @@ fn a_file_may_become_a_directory_and_back() {
 }
 
 #[test]
-fn untracked_and_ignored_files_in_the_way_are_conflicts() {
+fn c91_untracked_and_ignored_files_in_the_way_are_conflicts() {
     let mut bench = Bench::new(&[(".gitignore", file("*.o\n"))]);
     bench.unit("u", &[("new", file("theirs\n")), ("x.o", file("theirs\n")), ("dir", file("a file\n"))]);
     bench.edit("new", file(""));
@@ -138,7 +138,7 @@ fn untracked_and_ignored_files_in_the_way_are_conflicts() {
 }
 
 #[test]
-fn nothing_is_written_through_a_link_of_the_users() {
+fn c94_nothing_is_written_through_a_link_of_the_users() {
     let mut bench = Bench::new(&[("gen/old", file("old\n"))]);
     bench.unit("u", &[("gen/new", file("new\n"))]);
     let elsewhere = bench.path("elsewhere");
@@ -150,7 +150,7 @@ fn nothing_is_written_through_a_link_of_the_users() {
 }
 
 #[test]
-fn a_units_own_link_is_carried_as_a_link() {
+fn c94_a_units_own_link_is_carried_as_a_link() {
     let mut bench = Bench::new(&[("a", file("a"))]);
     bench.unit("u", &[("d", Some(Node::Link("/etc".into())))]);
     bench.land().unwrap();
@@ -158,7 +158,7 @@ fn a_units_own_link_is_carried_as_a_link() {
 }
 
 #[test]
-fn a_sparse_checkout_is_no_deletion() {
+fn c96_a_sparse_checkout_is_no_deletion() {
     let mut bench = Bench::new(&[("a/f", file("a\n")), ("b/f", file(TEN)), ("b/g", file("g\n"))]);
     bench.user_git(&["sparse-checkout", "set", "a"]);
     assert!(!bench.user().join("b").exists());
@@ -171,7 +171,7 @@ fn a_sparse_checkout_is_no_deletion() {
 }
 
 #[test]
-fn indexes_of_every_make_are_read_and_left_alone() {
+fn c96_indexes_of_every_make_are_read_and_left_alone() {
     for make in [&["update-index", "--split-index"][..], &["sparse-checkout", "set", "--cone", "--sparse-index", "a"]] {
         let mut bench = Bench::new(&[("a/f", file(TEN)), ("b/f", file(TEN)), ("b/c/g", file("g\n"))]);
         bench.user_git(make);
@@ -209,7 +209,7 @@ fn what_stands_in_the_way_and_is_no_file_is_a_conflict() {
 }
 
 #[test]
-fn edits_behind_index_flags_are_seen() {
+fn c97_edits_behind_index_flags_are_seen() {
     for flag in ["--skip-worktree", "--assume-unchanged"] {
         let mut bench = Bench::new(&[("cfg", file(TEN)), ("other", file("o"))]);
         bench.user_git(&["update-index", flag, "cfg"]);
@@ -226,7 +226,7 @@ fn edits_behind_index_flags_are_seen() {
 }
 
 #[test]
-fn commits_and_another_branch_since_the_base_are_a_side() {
+fn c78_commits_and_another_branch_since_the_base_are_a_side() {
     let mut bench = Bench::new(&[("f", file(TEN)), ("gone", file("g"))]);
     bench.unit("u", &[("f", ten(9, "unit"))]);
     bench.user_git(&["switch", "-q", "-c", "other"]);
@@ -239,7 +239,7 @@ fn commits_and_another_branch_since_the_base_are_a_side() {
 }
 
 #[test]
-fn a_repository_in_the_middle_of_a_merge_is_refused() {
+fn c78_a_repository_in_the_middle_of_a_merge_is_refused() {
     let mut bench = Bench::new(&[("f", file(TEN))]);
     bench.unit("u", &[("n", file("n"))]);
     bench.user_git(&["switch", "-q", "-c", "other"]);
@@ -270,7 +270,7 @@ fn a_unit_that_is_in_the_working_tree_already_is_refused_by_name() {
 }
 
 #[test]
-fn units_without_changes_have_nothing_to_land() {
+fn c99_units_without_changes_have_nothing_to_land() {
     let mut bench = Bench::new(&[("f", file(TEN))]);
     bench.unit("reader", &[]);
     assert!(matches!(bench.prepare(), Err(IntegrateError::Refused(Refusal::NothingToLand))));
@@ -309,7 +309,7 @@ fn a_base_that_carries_uncommitted_work_lands_the_same() {
 }
 
 #[test]
-fn line_ends_encodings_and_idents_are_the_users() {
+fn c87_line_ends_encodings_and_idents_are_the_users() {
     let mut bench = Bench::new(&[
         (".gitattributes", file("*.crlf text eol=crlf\n*.id ident\n*.u16 text working-tree-encoding=UTF-16LE-BOM\n")),
         ("a.crlf", file("a\nb\n")),
@@ -326,7 +326,7 @@ fn line_ends_encodings_and_idents_are_the_users() {
 }
 
 #[test]
-fn attributes_that_come_with_a_unit_govern_its_files() {
+fn c87_attributes_that_come_with_a_unit_govern_its_files() {
     let mut bench = Bench::new(&[("x", file("x"))]);
     bench.unit("u", &[(".gitattributes", file("*.txt text eol=crlf\n")), ("new.txt", file("a\r\n"))]);
     bench.land().unwrap();
@@ -382,7 +382,7 @@ fn two_different_renames_of_one_file_are_a_conflict() {
 }
 
 #[test]
-fn names_that_the_target_takes_for_one_are_a_conflict_there() {
+fn c98_names_that_the_target_takes_for_one_are_a_conflict_there() {
     let mut bench = Bench::new(&[("README.md", file("r")), ("Dir/a", file("a"))]);
     bench.unit("u", &[("readme.md", file("x")), ("dir/b", file("b"))]);
     assert!(bench.prepare().unwrap().dry_run.ready);
@@ -392,7 +392,7 @@ fn names_that_the_target_takes_for_one_are_a_conflict_there() {
 }
 
 #[test]
-fn a_changed_submodule_is_a_conflict() {
+fn c84_a_changed_submodule_is_a_conflict() {
     let mut bench = Bench::new(&[("x", file("x"))]);
     let commit = bench.user_git(&["rev-parse", "HEAD"]);
     let listing = format!("{}160000 commit {commit}\tmod\n", bench.user_git(&["ls-tree", "HEAD"]) + "\n");
@@ -485,4 +485,31 @@ fn three_units_on_neighbouring_lines_conflict_alike_in_any_order() {
         .collect();
     assert!(verdicts.windows(2).all(|pair| pair[0] == pair[1]), "{verdicts:#?}");
     assert!(!verdicts[0].is_empty());
+}
+
+#[test]
+fn c98_a_rename_by_case_alone_lands_wherever_it_lands() {
+    for ignores_case in ["false", "true"] {
+        let mut bench = Bench::new(&[("Case", file(TEN)), ("Dir/f", file("f\n"))]);
+        bench.unit("u", &[("Case", None), ("case", file(TEN)), ("Dir/f", None), ("dir/f", file("f\n"))]);
+        bench.user_git(&["config", "core.ignoreCase", ignores_case]);
+        let before = bench.files();
+        let journal = bench.land().unwrap();
+        assert_eq!((bench.read("Case"), bench.read("case")), (None, file(TEN)));
+        assert_eq!((bench.read("Dir/f"), bench.read("dir/f")), (None, file("f\n")));
+        crate::integrate::land::undo(&journal, Default::default()).unwrap();
+        assert_eq!(bench.files(), before);
+    }
+}
+
+/// The link is carried as a link, and what the same unit writes behind it stays in its own tree.
+#[test]
+fn c94_a_link_that_points_outside_is_never_written_through() {
+    let mut bench = Bench::new(&[("gen/old", file("o\n"))]);
+    let outside = bench.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    bench.unit("u", &[("gen/old", None), ("gen", Some(Node::Link(outside.to_str().unwrap().into())))]);
+    bench.unit("v", &[("gen/new", file("n\n"))]);
+    assert!(bench.conflicts().iter().any(|(path, kind)| path == "gen" && *kind == ConflictKind::FileDirectory));
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }

@@ -23,7 +23,7 @@ fn with_submodule(git: &crate::git::Git) -> Fixture {
 }
 
 #[test]
-fn c15_submodules_come_from_the_users_own_checkout_without_a_remote() {
+fn c15_c84_submodules_come_from_the_users_own_checkout_without_a_remote() {
     for git in gits() {
         let fixture = with_submodule(&git);
         // Nothing can be fetched from where it came.

@@ -482,7 +482,7 @@ fn files_in_an_empty_submodule_are_named() {
 }
 
 #[test]
-fn a_patch_is_bytes_that_git_applies() {
+fn c86_a_patch_is_bytes_that_git_applies() {
     let fixture = Fixture::new(&gits()[0]);
     let unit = fixture.prepare("run");
     fs::write(unit.clone.join("bin"), b"\0\xff\n\r\n\0").unwrap();

@@ -68,6 +68,7 @@ impl Bench {
             result_file: self.at("result.md"),
             cwd: Some(self.at("cwd")),
             env: Vec::new(),
+            place: 0,
             limits: Limits {
                 first_output_millis: None,
                 idle_millis: None,

@@ -1,5 +1,6 @@
 //! Workspaces through the real binary: a repository of a user, plans whose workers are shell scripts.
 
+mod cases;
 mod clean;
 mod guard;
 mod integrate;
