@@ -98,7 +98,7 @@ pub(super) fn worker_env(
 /// The first of ten ports that a unit may use; the same in every attempt, and another one for each unit of a run.
 fn port_base(spec: &AttemptSpec) -> u16 {
     let (first, ranges, width) = PORTS;
-    let alone = spec.run.is_none().then(|| spec.unit.as_str()).unwrap_or_default();
+    let alone = if spec.run.is_none() { spec.unit.as_str() } else { "" };
     let hash = Sha256::digest(format!("{}/{alone}", spec.run.as_ref().map_or("", RunId::as_str)).as_bytes());
     let begin = u32::from(u16::from_be_bytes([hash[0], hash[1]]));
     let range = begin.wrapping_add(spec.place) % u32::from(ranges);

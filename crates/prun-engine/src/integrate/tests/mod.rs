@@ -2,6 +2,7 @@
 
 mod bench;
 mod cases;
+mod full_disk;
 mod landing;
 mod random;
 mod resolving;
