@@ -1,7 +1,7 @@
 //! The real agent clients that tests drive, and the environment in which they reach nothing but a
 //! [`Server`] on loopback.
 //!
-//! `scripts/install-test-clients` puts them into `target/test-clients`, at the versions of
+//! `scripts/install-test-clients` puts Codex and Claude Code into `target/test-clients`, at the versions of
 //! `crates/prun-testkit/clients/package-lock.json`.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,20 @@ use crate::fake_model::Server;
 /// It is not installed and `PRUN_TEST_REQUIRE_ALL=1` forbids to skip tests.
 #[must_use]
 pub fn codex() -> Option<PathBuf> {
-    let client = target_dir().join("test-clients/node_modules/.bin/codex");
+    client("codex")
+}
+
+/// Claude Code as npm installs it; `None` where it is not installed.
+///
+/// # Panics
+/// As [`codex`].
+#[must_use]
+pub fn claude() -> Option<PathBuf> {
+    client("claude")
+}
+
+fn client(name: &str) -> Option<PathBuf> {
+    let client = target_dir().join("test-clients/node_modules/.bin").join(name);
     if client.exists() {
         return Some(client);
     }
@@ -46,15 +59,30 @@ pub fn client_home() -> TempDir {
 /// goes with [`codex_args`]: Codex takes it from no variable.
 #[must_use]
 pub fn codex_env(home: &Path) -> Vec<(String, String)> {
-    let text = |path: &Path| path.to_str().expect("a test home has a UTF-8 path").to_owned();
+    let mut env = client_env(home);
+    env.push(("CODEX_HOME".into(), text(&home.join(".codex"))));
+    env.push(("CODEX_API_KEY".into(), "test-key".into()));
+    env
+}
+
+/// The whole environment of a Claude Code that knows nobody but `server`.
+#[must_use]
+pub fn claude_env(home: &Path, server: &Server) -> Vec<(String, String)> {
+    let mut env = client_env(home);
+    env.push(("ANTHROPIC_API_KEY".into(), "test-key".into()));
+    env.push(("ANTHROPIC_BASE_URL".into(), server.origin()));
+    env
+}
+
+/// An environment with a home and without an account, in which only loopback is reached.
+#[must_use]
+pub fn client_env(home: &Path) -> Vec<(String, String)> {
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
     // Reset times are printed in local time; the client and the test must mean the same one.
     let zone = std::env::var("TZ").ok().map(|zone| ("TZ", zone));
     [
         ("PATH", path),
         ("HOME", text(home)),
-        ("CODEX_HOME", text(&home.join(".codex"))),
-        ("CODEX_API_KEY", "test-key".into()),
         ("LANG", "C.UTF-8".into()),
         ("TERM", "dumb".into()),
         // Whatever else asks for the network is refused at once.
@@ -65,6 +93,10 @@ pub fn codex_env(home: &Path) -> Vec<(String, String)> {
     .chain(zone)
     .map(|(name, value)| (name.to_owned(), value))
     .collect()
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a test home has a UTF-8 path").to_owned()
 }
 
 /// Arguments that make Codex use `server`.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What introduces a script in a prompt.
 pub const MARK: &str = "FAKE-MODEL:";
 
-/// The model's answer to one request. Keys combine: text comes before the command.
+/// The model's answer to one request. Keys combine: text comes before the call of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
@@ -18,6 +18,9 @@ pub struct Step {
     /// A shell command, run by whichever shell tool the client offers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sh: Option<String>,
+    /// A call of a tool by its name, such as one of an MCP server's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<Call>,
     /// Answers with this HTTP status instead of a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -27,6 +30,15 @@ pub struct Step {
     /// Body of the answer with `status`; by default an error that names the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
+    /// Answers that the account's usage limit is spent until then, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_until: Option<i64>,
+    /// Plays the step for that many requests of its script; then it counts as not being there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
+    /// Milliseconds before each event of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<u64>,
     /// Says nothing more, and keeps the connection until the client leaves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hang: Option<Place>,
@@ -36,6 +48,16 @@ pub struct Step {
     /// The tokens that the answer reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Tokens>,
+}
+
+/// A tool and what it is called with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// The tool's name, as the client offers it.
+    pub tool: String,
+    /// Its arguments, an object.
+    pub args: Value,
 }
 
 /// Where in an answer a step hangs or drops the connection.
@@ -90,8 +112,19 @@ impl Step {
     /// The answer of an account whose usage limit is spent until `resets_at` (Unix seconds).
     #[must_use]
     pub fn usage_limit(resets_at: i64) -> Self {
-        let error = json!({"type": "usage_limit_reached", "message": "limit reached", "plan_type": "plus", "resets_at": resets_at});
-        Self { body: Some(json!({"error": error})), ..Self::status(429) }
+        Self { limit_until: Some(resets_at), ..Self::status(429) }
+    }
+
+    /// A call of the tool of that name.
+    #[must_use]
+    pub fn call(tool: impl Into<String>, args: Value) -> Self {
+        Self { call: Some(Call { tool: tool.into(), args }), ..Self::default() }
+    }
+
+    /// The same, for the first request alone.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { times: Some(1), ..self }
     }
 
     /// Silence from `place` on.

@@ -1,22 +1,23 @@
-//! Answers as server-sent events.
+//! OpenAI's Responses API.
 
 use serde_json::{Value, json};
 
-use super::request::{ShellTool, shell_tool};
-use super::script::{Step, Tokens};
+use super::named;
+use crate::fake_model::request::{Asked, ShellTool, shell_tool};
+use crate::fake_model::script::{Call, Tokens};
 
-/// The events of an answer, ready to be sent, in order.
-///
-/// `id` must be new for each answer: clients keep items by their ids.
-pub(super) fn events(step: &Step, body: &Value, id: u64) -> Vec<String> {
+/// The events of an answer.
+pub(super) fn events(asked: &Asked, id: u64) -> Vec<String> {
+    let step = &asked.step;
     let mut events = vec![event("response.created", json!({"response": response(id, "in_progress")}))];
     let mut index = 0;
     if let Some(text) = &step.text {
         events.extend(message(text, id, index));
         index += 1;
     }
-    if let Some(command) = &step.sh {
-        let item = shell_call(shell_tool(body), command, id);
+    let called = step.call.as_ref().map(|call| tool_call(call, id));
+    let shell = || step.sh.as_ref().map(|command| shell_call(shell_tool(&asked.tools), command, id));
+    if let Some(item) = called.or_else(shell) {
         events.push(event("response.output_item.added", json!({"output_index": index, "item": item})));
         events.push(event("response.output_item.done", json!({"output_index": index, "item": item})));
     }
@@ -36,13 +37,26 @@ fn message(text: &str, id: u64, index: u32) -> Vec<String> {
     ]
 }
 
+/// Codex calls an MCP server's tools by a namespace and a name of its own.
+fn tool_call(call: &Call, id: u64) -> Value {
+    let (namespace, name) = match call.tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
+        Some((server, name)) => (Some(format!("mcp__{server}")), name),
+        None => (None, call.tool.as_str()),
+    };
+    let mut item = json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": format!("call_{id}"),
+                          "name": name, "arguments": call.args.to_string(), "status": "completed"});
+    if let Some(namespace) = namespace {
+        item["namespace"] = namespace.into();
+    }
+    item
+}
+
 fn shell_call(tool: Option<ShellTool>, command: &str, id: u64) -> Value {
     let call = |name: &str, arguments: Value| {
         json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": format!("call_{id}"),
                "name": name, "arguments": arguments.to_string(), "status": "completed"})
     };
     match tool {
-        Some(ShellTool::ExecCommand) | None => call("exec_command", json!({"cmd": command})),
         Some(ShellTool::ShellCommand) => call("shell_command", json!({"command": command})),
         Some(ShellTool::Shell) => call("shell", json!({"command": ["sh", "-c", command]})),
         Some(ShellTool::Code) => {
@@ -50,6 +64,7 @@ fn shell_call(tool: Option<ShellTool>, command: &str, id: u64) -> Value {
             json!({"type": "custom_tool_call", "id": format!("ctc_{id}"), "call_id": format!("call_{id}"),
                    "name": "exec", "input": script, "status": "completed"})
         }
+        _ => call("exec_command", json!({"cmd": command})),
     }
 }
 
@@ -71,5 +86,5 @@ fn response(id: u64, status: &str) -> Value {
 
 fn event(kind: &str, mut data: Value) -> String {
     data["type"] = kind.into();
-    format!("event: {kind}\ndata: {data}\n\n")
+    named(&data)
 }

@@ -1,0 +1,117 @@
+//! The conversation that a request carries, whatever its API.
+
+use serde_json::Value;
+
+use super::Api;
+
+/// What counts of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Conversation {
+    /// What the user said, in order; also what the client said in the user's name.
+    pub(super) words: Vec<String>,
+    /// How many tool results came since the user's newest word.
+    pub(super) done: usize,
+    /// The tools that are offered, by name.
+    pub(super) tools: Vec<String>,
+}
+
+impl Conversation {
+    pub(super) fn of(api: Api, body: &Value) -> Self {
+        match api {
+            Api::Responses => responses(body),
+            Api::Messages => messages(body),
+            Api::Chat => chat(body),
+            Api::Gemini => gemini(body),
+        }
+    }
+
+    /// The client adds messages in the user's name that begin with a tag (environment, reminders).
+    fn say(&mut self, text: String) {
+        if !text.trim_start().starts_with('<') {
+            self.done = 0;
+        }
+        self.words.push(text);
+    }
+}
+
+fn responses(body: &Value) -> Conversation {
+    let mut talk = Conversation { tools: responses_tools(body), ..Conversation::default() };
+    for item in list(&body["input"]) {
+        match item["type"].as_str().unwrap_or("message") {
+            "message" if item["role"] == "user" => talk.say(text(&item["content"])),
+            kind if kind.ends_with("_output") => talk.done += 1,
+            _ => {}
+        }
+    }
+    talk
+}
+
+/// Names of all tools; newer models get theirs in an item of the conversation, in a namespace.
+fn responses_tools(body: &Value) -> Vec<String> {
+    let added = list(&body["input"]).iter().flat_map(|item| list(&item["tools"]));
+    let tools = list(&body["tools"]).iter().chain(added);
+    names(tools.flat_map(|tool| list(&tool["tools"]).iter().chain([tool])).map(|tool| &tool["name"]))
+}
+
+fn messages(body: &Value) -> Conversation {
+    let tools = names(list(&body["tools"]).iter().map(|tool| &tool["name"]));
+    let mut talk = Conversation { tools, ..Conversation::default() };
+    for message in list(&body["messages"]).iter().filter(|message| message["role"] == "user") {
+        let blocks = list(&message["content"]);
+        let results = blocks.iter().filter(|block| block["type"] == "tool_result").count();
+        if results > 0 {
+            talk.done += results;
+            continue;
+        }
+        if let Some(text) = message["content"].as_str() {
+            talk.say(text.to_owned());
+        }
+        blocks.iter().for_each(|block| talk.say(text(block)));
+    }
+    talk
+}
+
+fn chat(body: &Value) -> Conversation {
+    let tools = names(list(&body["tools"]).iter().map(|tool| &tool["function"]["name"]));
+    let mut talk = Conversation { tools, ..Conversation::default() };
+    for message in list(&body["messages"]) {
+        match message["role"].as_str() {
+            Some("user") => talk.say(text(&message["content"])),
+            Some("tool") => talk.done += 1,
+            _ => {}
+        }
+    }
+    talk
+}
+
+fn gemini(body: &Value) -> Conversation {
+    let declared = list(&body["tools"]).iter().flat_map(|tool| list(&tool["functionDeclarations"]));
+    let mut talk = Conversation { tools: names(declared.map(|tool| &tool["name"])), ..Conversation::default() };
+    for message in list(&body["contents"]).iter().filter(|message| message["role"] == "user") {
+        for part in list(&message["parts"]) {
+            if part.get("functionResponse").is_some() {
+                talk.done += 1;
+            } else {
+                talk.say(text(part));
+            }
+        }
+    }
+    talk
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn names<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<String> {
+    values.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().map(text).collect::<Vec<_>>().join("\n"),
+        Value::Object(part) => part.get("text").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}
