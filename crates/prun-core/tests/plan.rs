@@ -103,7 +103,7 @@ base = "-x"
 [defaults]
 owns = ["x"]
 retries = 11
-executor = "claude"
+executor = "Claude!"
 
 [[unit]]
 id = "CSV"
@@ -141,7 +141,7 @@ executor = "codex"
     hint: a branch, a tag or a commit, such as "HEAD"
     p.toml:8:1: `owns` is each unit's own, not a default
     p.toml:9:11: `retries` is 0 to 10, not 11
-    p.toml:10:12: `executor` names `claude`: not yet
+    p.toml:10:12: `executor` names no executor: "Claude!" is no executor name (a-z, 0-9, - and _, at most 32 characters)
     p.toml:15:11: `timeout` is a number without a unit
     hint: "45s" or "45m"?
     p.toml:16:1: unknown key `pompt_file`

@@ -26,8 +26,12 @@ pub struct ProcessStat {
     pub parent: u32,
     /// The kernel's letter for its state.
     pub state: u8,
+    /// Its session.
+    pub session: u32,
     /// Its threads.
     pub threads: u32,
+    /// CPU time of its own, in clock ticks.
+    pub own_ticks: u64,
     /// CPU time of it and of the children that it waited for, in clock ticks.
     pub cpu_ticks: u64,
     /// Its start, in clock ticks since boot.
@@ -73,7 +77,9 @@ pub fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
         pid,
         parent: u32::try_from(number(4)?).ok()?,
         state: *fields.first()?.as_bytes().first()?,
+        session: u32::try_from(number(6)?).ok()?,
         threads: u32::try_from(number(20)?).unwrap_or(u32::MAX),
+        own_ticks: (14..=15).filter_map(number).sum(),
         cpu_ticks: (14..=17).filter_map(number).sum(),
         start_ticks: number(22)?,
     })
@@ -154,10 +160,17 @@ pub fn descendants(root: u32) -> Vec<ProcessStat> {
     found
 }
 
-/// CPU time of `root` and all that descends from it, in clock ticks.
+/// CPU time in clock ticks of `root` and all that descends from it: of the processes in the session `client`, and
+/// of the rest with all that has ended.
 #[must_use]
-pub fn tree_cpu_ticks(root: u32) -> u64 {
-    stat(root).into_iter().chain(descendants(root)).map(|stat| stat.cpu_ticks).sum()
+pub fn tree_cpu_ticks(root: u32, client: Option<u32>) -> (u64, u64) {
+    let tree = stat(root).into_iter().chain(descendants(root));
+    tree.fold((0, 0), |(own, rest), stat| match client {
+        Some(session) if stat.session == session => {
+            (own + stat.own_ticks, rest + stat.cpu_ticks.saturating_sub(stat.own_ticks))
+        }
+        _ => (own, rest + stat.cpu_ticks),
+    })
 }
 
 /// Every process whose environment holds `entry` (`NAME=value`), as far as this user may look.
@@ -306,7 +319,17 @@ mod tests {
     use super::*;
 
     fn row(pid: u32, parent: u32) -> ProcessStat {
-        ProcessStat { pid, parent, state: b'S', threads: 1, cpu_ticks: 0, start_ticks: u64::from(pid) }
+        let state = b'S';
+        ProcessStat {
+            pid,
+            parent,
+            state,
+            session: 1,
+            threads: 1,
+            own_ticks: 0,
+            cpu_ticks: 0,
+            start_ticks: u64::from(pid),
+        }
     }
 
     #[test]

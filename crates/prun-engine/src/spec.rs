@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use prun_core::ids::{Attempt, RunId, UnitId};
-use prun_core::outcome::Usage;
+use prun_core::outcome::{Cause, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::executor::stream::StreamKind;
@@ -71,7 +71,7 @@ pub struct GuardSpec {
 }
 
 /// A worker's process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSpec {
     /// The program and its arguments.
     pub argv: Vec<String>,
@@ -83,6 +83,39 @@ pub struct WorkerSpec {
     /// The model that it was asked to use; `None` for the client's default.
     #[serde(default)]
     pub model: Option<String>,
+    /// How the prompt reaches it.
+    #[serde(default)]
+    pub prompt: PromptChannel,
+    /// Variables that its client needs; those of the attempt go before them.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
+    /// What its output means where it fails.
+    #[serde(default)]
+    pub errors: Vec<ErrorRule>,
+}
+
+/// How a prompt reaches a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PromptChannel {
+    /// On stdin.
+    #[default]
+    Stdin,
+    /// In place of `{prompt}` in its arguments.
+    Argument,
+    /// In a file whose path stands in place of `{prompt-file}` in its arguments.
+    File,
+}
+
+/// The class of a failure, told by a line of the output. It is asked only about a worker that failed by its exit
+/// code: ordinary work may well write about errors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorRule {
+    /// The class.
+    pub class: Cause,
+    /// A regular expression that is looked for in each line.
+    pub pattern: String,
 }
 
 /// A client's session that goes on.

@@ -2,14 +2,13 @@
 //!
 //! Nothing here starts or changes anything; the user's repository is only read.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use prun_core::gate::{DiskFacts, ExecutorFacts, ExecutorProblem, GateWorld, Login, RepoFacts};
-use prun_core::ids::ExecutorName;
-use prun_core::plan::{Format, PlanFile, Problem, fill_prompts, parse};
+use prun_core::plan::{CommandLine, Format, PlanFile, Problem, Prompt, UnitPlan, fill_prompts, parse};
 
+use crate::executor::command::prompt_channel;
 use crate::executor::preflight::{self, Preflight};
 use crate::executor::{Executor, Kind, Registry};
 use crate::files::read_regular;
@@ -81,6 +80,14 @@ impl LoadedPlan {
         Self::complete(plan, "-p", cwd.to_owned(), None, &text)
     }
 
+    /// Gives units whose plan names no executor those that the user or the repository has chosen.
+    pub fn choose(&mut self, registry: &Registry) {
+        let Some(order) = registry.order() else { return };
+        for unit in self.plan.units.iter_mut().filter(|unit| unit.places.executor.is_none() && unit.command.is_none()) {
+            unit.executors = order.to_vec();
+        }
+    }
+
     fn complete(
         mut plan: PlanFile,
         name: &str,
@@ -136,10 +143,11 @@ impl Survey {
             source: None,
             base: None,
             git_version: None,
-            world: GateWorld { repo: None, executors: executors(&loaded.plan, registry), disk: None },
+            world: GateWorld::default(),
             problems: Vec::new(),
             notes: Vec::new(),
         };
+        survey.look_at_executors(&loaded.plan, registry);
         // How much room there is stands among the facts for the gate.
         if let Err(error) = check_home(home)
             && !matches!(error, HomeError::Full { .. })
@@ -159,6 +167,22 @@ impl Survey {
         survey.problems.extend(missing_commands(&loaded.plan));
         survey.measure_room(home);
         survey
+    }
+
+    /// The whole registry as the gate needs it. Only executors that the plan names are looked at.
+    fn look_at_executors(&mut self, plan: &PlanFile, registry: &Registry) {
+        for executor in registry.iter() {
+            let is_used = plan.units.iter().any(|unit| unit.executors.contains(&executor.name));
+            let found = if is_used {
+                let found = preflight::check(executor);
+                self.notes.extend(found.notes.iter().cloned());
+                facts(executor, found)
+            } else {
+                ExecutorFacts { slots: executor.slots, ..ExecutorFacts::default() }
+            };
+            self.world.executors.insert(executor.name.clone(), found);
+        }
+        self.problems.extend(unfit_prompts(plan, registry));
     }
 
     fn look_at_repository(&mut self, loaded: &LoadedPlan, home: &Home, git: &Git) {
@@ -241,24 +265,11 @@ fn tracked(source: &Source, base: &Base) -> Option<Vec<String>> {
     Some(listed.fields().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
 }
 
-/// The whole registry as the gate needs it. Only executors that the plan names are asked for their version.
-fn executors(plan: &PlanFile, registry: &Registry) -> BTreeMap<ExecutorName, ExecutorFacts> {
-    let used: Vec<&ExecutorName> = plan.units.iter().flat_map(|unit| &unit.executors).collect();
-    let facts = |executor: &Executor| {
-        if used.contains(&&executor.name) {
-            facts(executor, preflight::check(executor))
-        } else {
-            ExecutorFacts { slots: executor.slots, ..ExecutorFacts::default() }
-        }
-    };
-    registry.iter().map(|executor| (executor.name.clone(), facts(executor))).collect()
-}
-
 /// An executor as its preflight found it.
 #[must_use]
 pub fn facts(executor: &Executor, found: Preflight) -> ExecutorFacts {
     let (login, hint) = match found.login {
-        _ if executor.kind != Kind::Codex => (Login::NotNeeded, None),
+        _ if !executor.has_account() => (Login::NotNeeded, None),
         preflight::Login::LoggedIn => (Login::LoggedIn, None),
         preflight::Login::NotLoggedIn { hint } => (Login::LoggedOut, Some(hint)),
         preflight::Login::Unknown => (Login::Unknown, None),
@@ -271,6 +282,29 @@ pub fn facts(executor: &Executor, found: Preflight) -> ExecutorFacts {
         Ok(_) => hint.map(|hint| ExecutorProblem { message: "nobody is logged in".to_owned(), hint: Some(hint) }),
     };
     ExecutorFacts { slots: executor.slots, version: found.version, login, problem }
+}
+
+/// Bytes that the brief may add to a unit's prompt and context.
+const BRIEF_ROOM: u64 = 4096;
+
+/// Units whose prompt cannot reach their worker in the way that its arguments ask for.
+fn unfit_prompts(plan: &PlanFile, registry: &Registry) -> Vec<Problem> {
+    let context = plan.context.as_ref().and_then(Prompt::text).map_or(0, str::len);
+    let unfit = |unit: &UnitPlan, executor: &Executor| {
+        let own = unit.command.as_ref().map(CommandLine::argv);
+        let argv = own.filter(|_| executor.is_unbounded()).unwrap_or_else(|| {
+            // The first stands for the program.
+            [String::new()].into_iter().chain(executor.args.iter().cloned()).collect()
+        });
+        let bytes = (context + unit.prompt.text().map_or(0, str::len)) as u64 + BRIEF_ROOM;
+        prompt_channel(&argv, Some(bytes)).err()
+    };
+    let of_unit = |unit: &UnitPlan| {
+        let executors = unit.executors.iter().filter_map(|name| registry.get(name).ok());
+        let error = executors.filter(|it| it.kind == Kind::Command).find_map(|executor| unfit(unit, executor))?;
+        Some(Problem::new(unit.places.executor.or(unit.places.id), format!("the prompt of {}: {error}", unit.id)))
+    };
+    plan.units.iter().filter_map(of_unit).collect()
 }
 
 /// Units whose own command cannot be found.

@@ -2,40 +2,111 @@
 //! [`Server`] on loopback.
 //!
 //! `scripts/install-test-clients` puts Codex and Claude Code into `target/test-clients`, at the versions of
-//! `crates/prun-testkit/clients/package-lock.json`.
+//! `crates/prun-testkit/clients/package-lock.json`; `scripts/install-test-clients more` also the clients of the long
+//! form, at those of `clients/more`.
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::fake_model::Server;
 
-/// The Codex client as npm installs it (its Node wrapper); `None` where it is not installed.
-///
-/// # Panics
-/// It is not installed and `PRUN_TEST_REQUIRE_ALL=1` forbids to skip tests.
+/// An agent client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// `@openai/codex`.
+    Codex,
+    /// `@anthropic-ai/claude-code`.
+    Claude,
+    /// `@google/gemini-cli`; only in the long form of the tests, as all that follow.
+    Gemini,
+    /// `opencode-ai`.
+    Opencode,
+    /// `@qwen-code/qwen-code`.
+    Qwen,
+}
+
+impl Client {
+    /// Its name, which is that of its program and of prun's executor.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Codex => "codex",
+            Self::Claude => "claude",
+            Self::Gemini => "gemini",
+            Self::Opencode => "opencode",
+            Self::Qwen => "qwen",
+        }
+    }
+
+    /// The program as npm installs it; `None` where it is not installed.
+    ///
+    /// # Panics
+    /// Codex or Claude Code is not installed and `PRUN_TEST_REQUIRE_ALL=1` forbids to skip tests.
+    #[must_use]
+    pub fn installed(self) -> Option<PathBuf> {
+        let is_of_short_form = matches!(self, Self::Codex | Self::Claude);
+        let place = if is_of_short_form { "test-clients" } else { "test-clients/more" };
+        let program = target_dir().join(place).join("node_modules/.bin").join(self.name());
+        if program.exists() {
+            return Some(program);
+        }
+        let required = std::env::var_os("PRUN_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
+        let missing = program.display();
+        assert!(!(required && is_of_short_form), "{missing} is missing: run scripts/install-test-clients");
+        None
+    }
+
+    /// The whole environment of a client in `home` that knows nobody but `server`.
+    #[must_use]
+    pub fn env(self, home: &Path, server: &Server) -> Vec<(String, String)> {
+        let own = match self {
+            Self::Codex => return codex_env(home),
+            Self::Claude => vec![("ANTHROPIC_API_KEY", "test-key".into()), ("ANTHROPIC_BASE_URL", server.origin())],
+            Self::Gemini => vec![("GEMINI_API_KEY", "test-key".into()), ("GOOGLE_GEMINI_BASE_URL", server.origin())],
+            Self::Opencode => {
+                let options = json!({"baseURL": server.base_url(), "apiKey": "test-key"});
+                let models = json!({"fake-model": {"name": "fake"}});
+                let provider = json!({"npm": "@ai-sdk/openai-compatible", "options": options, "models": models});
+                let config = json!({"provider": {"fake": provider}, "autoupdate": false, "share": "disabled"});
+                vec![("OPENCODE_CONFIG_CONTENT", config.to_string()), ("OPENCODE_DISABLE_MODELS_FETCH", "1".into())]
+            }
+            Self::Qwen => vec![("OPENAI_API_KEY", "test-key".into()), ("OPENAI_BASE_URL", server.base_url())],
+        };
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        client_env(home).into_iter().chain(own).collect()
+    }
+
+    /// A configuration of prun in which its executor is `program`, talking to `server`.
+    #[must_use]
+    pub fn config(self, program: &Path, server: &Server) -> String {
+        match self {
+            Self::Codex => codex_config(program, server),
+            Self::Qwen => {
+                let args = r#"["--yolo", "-o", "stream-json", "--auth-type", "openai"]"#;
+                format!("[executor.qwen]\nprogram = {program:?}\nstagger = \"0s\"\nargs = {args}\n")
+            }
+            _ => format!("[executor.{}]\nprogram = {program:?}\nstagger = \"0s\"\n", self.name()),
+        }
+    }
+
+    /// The model to ask it for; `None` for its default.
+    #[must_use]
+    pub fn model(self) -> Option<&'static str> {
+        match self {
+            Self::Codex | Self::Claude => None,
+            Self::Gemini => Some("gemini-2.5-pro"),
+            Self::Opencode => Some("fake/fake-model"),
+            Self::Qwen => Some("fake-model"),
+        }
+    }
+}
+
+/// The Codex client; see [`Client::installed`].
 #[must_use]
 pub fn codex() -> Option<PathBuf> {
-    client("codex")
-}
-
-/// Claude Code as npm installs it; `None` where it is not installed.
-///
-/// # Panics
-/// As [`codex`].
-#[must_use]
-pub fn claude() -> Option<PathBuf> {
-    client("claude")
-}
-
-fn client(name: &str) -> Option<PathBuf> {
-    let client = target_dir().join("test-clients/node_modules/.bin").join(name);
-    if client.exists() {
-        return Some(client);
-    }
-    let required = std::env::var_os("PRUN_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
-    assert!(!required, "{} is missing: run scripts/install-test-clients", client.display());
-    None
+    Client::Codex.installed()
 }
 
 /// An empty home directory for a client, removed on drop.
@@ -52,6 +123,10 @@ pub fn client_home() -> TempDir {
     let home = TempDir::new_in(parent).expect("create a test home");
     // Codex fails at once where the directory that CODEX_HOME names is missing.
     std::fs::create_dir(home.path().join(".codex")).expect("create CODEX_HOME");
+    // gemini asks for the kind of its account, which no variable tells.
+    std::fs::create_dir(home.path().join(".gemini")).expect("create gemini's directory");
+    let settings = json!({"security": {"auth": {"selectedType": "gemini-api-key"}}});
+    std::fs::write(home.path().join(".gemini/settings.json"), settings.to_string()).expect("write gemini's settings");
     home
 }
 
@@ -62,15 +137,6 @@ pub fn codex_env(home: &Path) -> Vec<(String, String)> {
     let mut env = client_env(home);
     env.push(("CODEX_HOME".into(), text(&home.join(".codex"))));
     env.push(("CODEX_API_KEY".into(), "test-key".into()));
-    env
-}
-
-/// The whole environment of a Claude Code that knows nobody but `server`.
-#[must_use]
-pub fn claude_env(home: &Path, server: &Server) -> Vec<(String, String)> {
-    let mut env = client_env(home);
-    env.push(("ANTHROPIC_API_KEY".into(), "test-key".into()));
-    env.push(("ANTHROPIC_BASE_URL".into(), server.origin()));
     env
 }
 

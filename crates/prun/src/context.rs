@@ -1,6 +1,6 @@
 //! What every command starts from: the home, the current directory, and the run or unit that was named.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prun_core::event::Event;
 use prun_core::ids::{LookupError, RunId, Seq, UnitId, find_run};
@@ -18,6 +18,7 @@ use prun_engine::home::{AttemptDir, Home, RunDir};
 use prun_engine::landing::{self, LandingError};
 use prun_engine::ledger::Reader;
 use prun_engine::runs::{self, RunCard};
+use prun_engine::survey::LoadedPlan;
 use prun_engine::workshop::Workshop;
 use prun_engine::workspace::source::Source;
 
@@ -52,6 +53,17 @@ pub(crate) struct OpenRun {
     reader: Reader,
 }
 
+/// The top of the repository that `dir` is in.
+fn top_of(dir: &Path) -> Option<PathBuf> {
+    Source::open(&Git::from_env(), dir).ok().map(|source| source.top)
+}
+
+/// How many CPUs there are.
+fn cpus() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(cpus).unwrap_or(u32::MAX)
+}
+
 /// What a command does to a run that was not named: only looks, or changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
@@ -78,8 +90,45 @@ impl Context {
     /// # Errors
     /// The user's configuration cannot be used.
     pub(crate) fn registry(&self) -> CliResult<Registry> {
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Ok(Registry::load(|name| std::env::var_os(name), u32::try_from(cpus).unwrap_or(u32::MAX))?)
+        Ok(Registry::load(|name| std::env::var_os(name), cpus())?)
+    }
+
+    /// The executors there are, as the repository with its top at `repo` tunes them.
+    ///
+    /// # Errors
+    /// The user's or the repository's configuration cannot be used.
+    pub(crate) fn registry_in(&self, repo: Option<&Path>) -> CliResult<Registry> {
+        let registry = self.registry()?;
+        Ok(repo.map_or(Ok(registry.clone()), |top| registry.in_repository(top, cpus()))?)
+    }
+
+    /// The executors there are in the repository of the current directory.
+    ///
+    /// # Errors
+    /// As [`Self::registry_in`].
+    pub(crate) fn registry_here(&self) -> CliResult<Registry> {
+        self.registry_in(top_of(&self.cwd).as_deref())
+    }
+
+    /// The executors there are for a plan, which is given those that it leaves open.
+    ///
+    /// # Errors
+    /// As [`Self::registry_in`].
+    pub(crate) fn registry_for(&self, loaded: &mut LoadedPlan) -> CliResult<Registry> {
+        let repo = loaded.dir.join(loaded.plan.repo.as_deref().unwrap_or("."));
+        let registry = self.registry_in(top_of(&repo).as_deref())?;
+        loaded.choose(&registry);
+        Ok(registry)
+    }
+
+    /// A run's directory, opened by its supervisor: with its executors as the repository tunes them.
+    ///
+    /// # Errors
+    /// It cannot be read, or a configuration cannot be used.
+    pub(crate) fn workshop_to_drive(&self, run: &RunId) -> CliResult<Workshop> {
+        let repo = runs::list(&self.home).into_iter().find(|card| card.run == *run).and_then(|card| card.repo);
+        let registry = self.registry_in(repo.as_deref())?;
+        Ok(Workshop::open(self.home.clone(), run.clone(), registry, Durability::from_env())?)
     }
 
     /// A run's directory, opened for work.

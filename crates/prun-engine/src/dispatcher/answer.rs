@@ -49,8 +49,9 @@ impl Answer<'_> {
         if let Some(bytes) = last.filter(|bytes| !contract::is_blank(bytes)) {
             return Some((Channel::LastMessage, bytes));
         }
-        // The last message of a stream without a good end is not the final one.
-        let message = stream.message.as_ref().filter(|_| stream.final_event == FinalEvent::Completed)?;
+        // The last message of a stream without a good end is not the final one. Plain text is one as a whole.
+        let is_final = matches!(stream.final_event, FinalEvent::Completed | FinalEvent::NotApplicable);
+        let message = stream.message.as_ref().filter(|_| is_final)?;
         (!contract::is_blank(message.as_bytes())).then(|| (Channel::FinalEvent, message.clone().into_bytes()))
     }
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use prun_core::contract::FallbackWhy;
-use prun_core::outcome::{AttemptFacts, Exit, FACTS_VERSION, SweepFacts};
+use prun_core::outcome::{AttemptFacts, Exit, FACTS_VERSION, FinalEvent, SweepFacts};
 
 use super::answer::{Answer, own_usage};
 use super::live::with_reset_time;
@@ -24,7 +24,11 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
     let spec = read_spec(&dir.spec()).ok()?;
     let state = StateDir::at(state_dir::find_in(dir.root())?);
     let sweep = state_dir::read_identity(state.root()).map_or_else(|_| SweepFacts::default(), |it| reap_by_token(&it));
-    let stream = replay(&state, spec.worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream));
+    let mut stream = replay(&state, spec.worker.as_ref().map_or(StreamKind::Plain, |worker| worker.stream));
+    if stream.final_event == FinalEvent::NotApplicable {
+        // Whether what it printed is its answer, nobody can tell.
+        stream.message = None;
+    }
     // A run's result path is the attempt's own, so nothing of before can stand there.
     let result = ResultFile::absent_before(&spec.result_file);
     let tail = open_regular(&state.tail()).ok();

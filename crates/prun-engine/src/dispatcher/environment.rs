@@ -79,7 +79,8 @@ pub(super) fn worker_env(
         env.push((name.into(), value.to_owned()));
     };
     set("GIT_CEILING_DIRECTORIES", places.ceiling.as_os_str());
-    for (name, value) in &spec.env {
+    let clients = spec.worker.iter().flat_map(|worker| &worker.env);
+    for (name, value) in clients.chain(&spec.env) {
         set(name, value.as_ref());
     }
     if let Some(run) = &spec.run {

@@ -1,6 +1,6 @@
 //! The worker's life: set-up, start, watch, and the end of its whole tree.
 
-use std::io;
+use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use prun_core::event::ProcessIdentity;
@@ -13,11 +13,13 @@ use super::output::Outputs;
 use super::reap::Reaper;
 use super::session::wait_for_submission;
 use super::spawn::{Launch, StartError, Streams, open_append, open_null, reopen};
+use super::understand::Ended;
 use super::watch::{Watch, Watched};
 use crate::contain::GroupUsage;
+use crate::executor::command::{ARGUMENT_LIMIT, PROMPT, PROMPT_FILE};
 use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
 use crate::process::{identity, own_identity};
-use crate::spec::WorkerSpec;
+use crate::spec::{PromptChannel, WorkerSpec};
 
 /// The grace of a worker whose output outgrew the limit.
 const FLOOD_GRACE: Duration = Duration::from_millis(200);
@@ -102,6 +104,7 @@ impl Attempt {
         let process = identity(leader).unwrap_or_else(|| ProcessIdentity { pid: leader, ..own_identity() });
         self.write_identity(Some(process.clone()));
         let watch = Watch {
+            leader,
             limits: &self.spec.limits,
             workspace: &self.cwd,
             result: &self.result,
@@ -117,8 +120,9 @@ impl Attempt {
         }
         lived.sweep = reaper.sweep(&self.containment);
         outputs.look();
-        lived.stream = with_reset_time(outputs.summary().clone());
         lived.exit = reaper.exit().cloned().unwrap_or(Exit::Unobserved);
+        let ended = Ended { exit: &lived.exit, stopped: lived.watched.stop, tail: &self.tail };
+        lived.stream = with_reset_time(ended.understand(worker, outputs.summary().clone()));
         lived.used = Used::of(&reaper, before, self.containment.usage());
     }
 
@@ -130,24 +134,51 @@ impl Attempt {
                 _ => open_append(&self.state.events())?,
             };
             // The prompt was opened once, so that the file that was checked is the one that is read.
-            let stdin = self.prompt.try_clone().or_else(|_| open_null())?;
+            let stdin = match worker.prompt {
+                PromptChannel::Stdin => self.prompt.try_clone().or_else(|_| open_null())?,
+                PromptChannel::Argument | PromptChannel::File => open_null()?,
+            };
             Ok(Streams { stdin, stdout, stderr: tail })
         };
         let opened =
             streams().and_then(|streams| Ok((streams, Outputs::open(&self.state, &self.tail, worker.stream)?)));
         let (streams, outputs) =
             opened.map_err(|error| StartError { code: 126, message: format!("cannot start the worker: {error}") })?;
-        let argv = self.argv(worker);
+        let argv = self.argv(worker).map_err(|error| StartError {
+            code: 126,
+            message: format!("cannot start the worker: the prompt cannot be an argument: {error}"),
+        })?;
         let (group, guard) = (self.containment.group(), self.spec.guard.as_ref());
         let pid = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams, group, guard }.start()?;
         self.containment.confirm(pid);
         Ok((pid, outputs))
     }
 
-    fn argv(&self, worker: &WorkerSpec) -> Vec<String> {
-        let Some(placeholder) = &worker.last_message_placeholder else { return worker.argv.clone() };
-        let path = self.state.last_message().to_string_lossy().into_owned();
-        worker.argv.iter().map(|argument| argument.replace(placeholder, &path)).collect()
+    /// The command line with all that only this attempt knows.
+    fn argv(&self, worker: &WorkerSpec) -> io::Result<Vec<String>> {
+        let mut argv = worker.argv.clone();
+        let mut put = |mark: &str, value: &str| {
+            argv.iter_mut().for_each(|argument| *argument = argument.replace(mark, value));
+        };
+        if let Some(placeholder) = &worker.last_message_placeholder {
+            put(placeholder, &self.state.last_message().to_string_lossy());
+        }
+        match worker.prompt {
+            PromptChannel::Stdin => {}
+            PromptChannel::File => put(PROMPT_FILE, &self.spec.prompt_file.to_string_lossy()),
+            PromptChannel::Argument => put(PROMPT, &self.prompt_text()?),
+        }
+        Ok(argv)
+    }
+
+    /// The prompt as an argument can hold it.
+    fn prompt_text(&self) -> io::Result<String> {
+        let mut text = String::new();
+        (&self.prompt).take(ARGUMENT_LIMIT + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > ARGUMENT_LIMIT {
+            return Err(io::ErrorKind::ArgumentListTooLong.into());
+        }
+        Ok(text)
     }
 }
 

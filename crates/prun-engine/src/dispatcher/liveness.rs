@@ -10,6 +10,10 @@ use crate::process::tree_cpu_ticks;
 /// Less CPU time than this part of the wall time is what an idle event loop uses.
 const CPU_SHARE: u64 = 100;
 
+/// The same of an agent's client, which computes a little all the time: Codex that waits for a hung server was
+/// measured at 2.7 %. Its tools run in sessions of their own, and the pieces of what its model says are events.
+const CLIENT_SHARE: u64 = 5;
+
 /// How many entries of a workspace are looked at.
 const ENTRIES: usize = 20_000;
 
@@ -22,9 +26,11 @@ const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
 pub(super) struct Liveness {
     root: u32,
     workspace: PathBuf,
-    has_events: bool,
+    /// The session of an agent's client, where there is one.
+    client: Option<u32>,
     looked: u64,
-    cpu_ticks: u64,
+    /// Of the client, and of the rest.
+    cpu_ticks: (u64, u64),
     newest: SystemTime,
     /// What all entries together looked like; unknown before the first look.
     entries: Option<Entries>,
@@ -34,15 +40,16 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    /// Watches the processes below `root`, which start at `now` to work in `workspace`. With the dispatcher
+    /// Watches the processes below `root`, which start at `now` to work in `workspace`; `client` is the session of
+    /// an agent's client that tells of its progress by events. With the dispatcher
     /// as the root orphans belong to it too, and the CPU time of those that have ended is not lost.
-    pub(super) fn new(root: u32, workspace: &Path, has_events: bool, now: u64) -> Self {
+    pub(super) fn new(root: u32, workspace: &Path, client: Option<u32>, now: u64) -> Self {
         Self {
             root,
             workspace: workspace.to_owned(),
-            has_events,
+            client,
             looked: now,
-            cpu_ticks: tree_cpu_ticks(root),
+            cpu_ticks: tree_cpu_ticks(root, client),
             newest: SystemTime::now(),
             entries: None,
             output: now,
@@ -58,9 +65,13 @@ impl Liveness {
 
     /// Looks at CPU time and files; the time of the newest sign.
     pub(super) fn look(&mut self, now: u64) -> u64 {
-        let ticks = tree_cpu_ticks(self.root);
-        let used = ticks.saturating_sub(self.cpu_ticks).saturating_mul(1000) / rustix::param::clock_ticks_per_second();
-        if used > 0 && used >= now.saturating_sub(self.looked) / CPU_SHARE {
+        let ticks = tree_cpu_ticks(self.root, self.client);
+        let passed = now.saturating_sub(self.looked);
+        let is_busy = |ticks: u64, before: u64, share: u64| {
+            let used = ticks.saturating_sub(before).saturating_mul(1000) / rustix::param::clock_ticks_per_second();
+            used > 0 && used >= passed / share
+        };
+        if is_busy(ticks.0, self.cpu_ticks.0, CLIENT_SHARE) || is_busy(ticks.1, self.cpu_ticks.1, CPU_SHARE) {
             self.cpu = now;
         }
         let entries = Entries::of(&self.workspace, ENTRIES);
@@ -81,7 +92,7 @@ impl Liveness {
 
     /// The kinds without a sign since `time`, by the names that the facts use.
     pub(super) fn silent_since(&self, time: u64) -> Vec<String> {
-        let output = if self.has_events { "events" } else { "output" };
+        let output = if self.client.is_some() { "events" } else { "output" };
         let kinds = [(output, self.output), ("cpu", self.cpu), ("files", self.files)];
         kinds.into_iter().filter(|(_, last)| *last <= time).map(|(name, _)| name.to_owned()).collect()
     }
@@ -145,7 +156,7 @@ mod tests {
     #[test]
     fn a_file_written_after_the_clock_was_set_back_is_a_sign_of_life() {
         let dir = tempfile::tempdir().unwrap();
-        let mut liveness = Liveness::new(u32::MAX, dir.path(), false, 0);
+        let mut liveness = Liveness::new(u32::MAX, dir.path(), None, 0);
         let earlier = SystemTime::now() - std::time::Duration::from_secs(3600);
         let write = |name: &str| {
             std::fs::File::create(dir.path().join(name)).unwrap().set_modified(earlier).unwrap();
@@ -162,8 +173,8 @@ mod tests {
     fn a_busy_process_and_a_changing_file_are_signs_of_life() {
         let dir = tempfile::tempdir().unwrap();
         let mut busy = std::process::Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let mut liveness = Liveness::new(busy.id(), dir.path(), false, 0);
-        while tree_cpu_ticks(busy.id()) < 3 {}
+        let mut liveness = Liveness::new(busy.id(), dir.path(), None, 0);
+        while tree_cpu_ticks(busy.id(), None).1 < 3 {}
         assert_eq!(liveness.look(1000), 1000);
         assert_eq!(liveness.silent_since(500), ["output", "files"]);
         busy.kill().unwrap();
@@ -172,5 +183,20 @@ mod tests {
         std::fs::write(dir.path().join("new"), b"x").unwrap();
         assert!(liveness.look(60_000) > 50_000);
         assert_eq!(liveness.silent_since(50_000), ["output", "cpu"]);
+    }
+
+    #[test]
+    fn a_client_that_computes_a_little_is_not_alive_by_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut busy = std::process::Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let session = crate::process::stat(busy.id()).unwrap().session;
+        let mut liveness = Liveness::new(busy.id(), dir.path(), Some(session), 0);
+        while tree_cpu_ticks(busy.id(), Some(session)).0 < 5 {}
+        // A little over 5 ticks, 50 ms: more than a hundredth of 2 s, and less than a fifth.
+        assert_eq!(liveness.look(2000), 0);
+        while tree_cpu_ticks(busy.id(), Some(session)).0 < 30 {}
+        assert_eq!(liveness.look(2500), 2500, "it computes in earnest");
+        busy.kill().unwrap();
+        busy.wait().unwrap();
     }
 }

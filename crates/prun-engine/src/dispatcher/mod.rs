@@ -22,6 +22,7 @@ mod settle;
 mod signals;
 mod spawn;
 pub mod task;
+mod understand;
 mod watch;
 mod watchdog;
 

@@ -19,6 +19,8 @@ pub(super) struct Outputs {
     tail: File,
     seen: Option<(u64, SystemTime)>,
     events: Option<Events>,
+    /// The client tells of its progress by events; growth alone means none.
+    is_agent: bool,
     none: StreamReader,
 }
 
@@ -60,12 +62,12 @@ impl Outputs {
         };
         let tail = tail.try_clone()?;
         let seen = size_and_time(&tail);
-        Ok(Self { tail, seen, events, none: StreamReader::new(StreamKind::Plain) })
+        Ok(Self { tail, seen, events, is_agent: stream.has_final_event(), none: StreamReader::new(StreamKind::Plain) })
     }
 
     /// Whether a structured client writes events.
     pub(super) fn has_events(&self) -> bool {
-        self.events.is_some()
+        self.is_agent
     }
 
     /// What the client said so far.
@@ -78,13 +80,16 @@ impl Outputs {
         let mut look = Look::default();
         if let Some(events) = &mut self.events {
             events.look(&mut look);
+            if look.grew && !self.is_agent {
+                look.progress = Some(Duration::ZERO);
+            }
         }
         let now = size_and_time(&self.tail);
         look.largest = look.largest.max(now.map_or(0, |(size, _)| size));
         look.has_output |= look.largest > 0;
         if now != self.seen {
             look.grew = true;
-            if self.events.is_none() {
+            if !self.is_agent {
                 // A clock that was set back makes the time come out in the future: just now, then.
                 let age = now.and_then(|(_, time)| SystemTime::now().duration_since(time).ok());
                 look.progress = Some(age.unwrap_or_default());

@@ -25,6 +25,8 @@ const SLEEP: Duration = Duration::from_secs(2);
 
 /// A worker that is being watched.
 pub(super) struct Watch<'a> {
+    /// Its leading process.
+    pub(super) leader: u32,
     /// When it is ended.
     pub(super) limits: &'a Limits,
     /// Where it works.
@@ -54,9 +56,11 @@ impl Watch<'_> {
     /// Watches until the worker's leader ends or must be ended.
     pub(super) fn run(mut self) -> Watched {
         let base = Instant::now();
+        // The worker leads a session of its own, whose number is its own.
+        let client = self.outputs.has_events().then_some(self.leader);
         let mut state = State {
             dog: Watchdog::new(self.limits.clone(), self.notes.0.is_some(), 0),
-            life: Liveness::new(std::process::id(), self.workspace, self.outputs.has_events(), 0),
+            life: Liveness::new(std::process::id(), self.workspace, client, 0),
             looked: 0,
             look_at: FIRST_LOOK,
             interval: FIRST_LOOK,

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::launch::{LAST_MESSAGE, LaunchRequest};
 use super::registry::Executor;
+use super::version::Version;
 
-/// The newest version that prun was tried with, as major and minor number.
-pub const TRIED: (u32, u32) = (0, 171);
+/// The newest version that prun was tried with.
+pub const TRIED: Version = Version(0, 171);
 
 /// The program that is looked for: `$CODEX_BIN`, else the executor's own.
 pub(super) fn program(executor: &Executor, var: impl Fn(&str) -> Option<OsString>) -> String {
@@ -81,20 +82,6 @@ pub(super) fn argv(program: &Path, executor: &Executor, request: &LaunchRequest<
     argv
 }
 
-/// What to say about the installed version; `None` where it was tried.
-#[must_use]
-pub fn version_note(version: &str) -> Option<String> {
-    let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
-    let installed = numbers.next().flatten().zip(numbers.next().flatten());
-    let tried = format!("prun was tried with {}.{}", TRIED.0, TRIED.1);
-    match installed {
-        Some(installed) if installed == TRIED => None,
-        Some(installed) if installed > TRIED => Some(format!("codex {version} is newer than prun knows; {tried}")),
-        Some(_) => Some(format!("codex {version} is old; {tried}")),
-        None => Some(format!("codex says an unknown version, {version:?}; {tried}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,15 +107,5 @@ mod tests {
             assert_eq!(native_binary(&link), link);
         }
         assert_eq!(native_binary(Path::new("/bin/sh")), Path::new("/bin/sh"));
-    }
-
-    #[test]
-    fn an_untried_version_is_said() {
-        assert_eq!(version_note("0.171.3"), None);
-        for (version, words) in
-            [("0.172.0", "newer"), ("1.0.0", "newer"), ("0.98.0", "old"), ("nightly", "unknown"), ("", "unknown")]
-        {
-            assert!(version_note(version).unwrap().contains(words), "{version}");
-        }
     }
 }

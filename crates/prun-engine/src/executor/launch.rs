@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use super::program::{self, ProgramProblem};
 use super::registry::{Executor, Kind};
 use super::stream::StreamKind;
-use super::{codex, command};
+use super::version::Version;
+use super::{claude, codex, command};
 use crate::spec::WorkerSpec;
 
 /// The placeholder for the file into which a client writes its last message.
@@ -14,16 +15,22 @@ pub const LAST_MESSAGE: &str = "{last-message}";
 /// What one attempt asks of its executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchRequest<'a> {
-    /// The model; the client's default where it is `None`. Commands know no models.
+    /// The model; the client's default where it is `None`. A unit's own command knows none.
     pub model: Option<&'a str>,
-    /// The reasoning effort; the client's default where it is `None`. Commands know none.
+    /// The reasoning effort; the client's default where it is `None`. A unit's own command knows none.
     pub effort: Option<&'a str>,
     /// The unit's own command (`sh -c TEXT` for a string in the plan).
     pub command: Option<&'a [String]>,
     /// The client's session to go on with.
     pub resume: Option<&'a str>,
-    /// For people: no event stream is asked for, and none is read.
+    /// For people: Codex is asked for no event stream, and none is read.
     pub plain: bool,
+    /// The worker runs as root.
+    pub is_root: bool,
+    /// The client's version, where it is known.
+    pub version: Option<Version>,
+    /// The size of the prompt, where it is known.
+    pub prompt_bytes: Option<u64>,
 }
 
 /// A unit that its executor cannot start.
@@ -38,9 +45,18 @@ pub enum LaunchError {
     /// The executor has its own program.
     #[error("the executor {0} has its own program; it does not take the unit's command")]
     CommandNotTaken(String),
-    /// The prompt goes in on stdin.
-    #[error("{{prompt}} in a command is not yet supported; the prompt comes on stdin")]
-    PromptTemplate,
+    /// The prompt does not fit into an argument.
+    #[error(
+        "the prompt has {bytes} bytes, and an argument holds less than 128 KiB; \
+         use {{prompt-file}} in place of {{prompt}}, or take it from stdin"
+    )]
+    PromptTooLong {
+        /// Its size.
+        bytes: u64,
+    },
+    /// The prompt would become a part of a script.
+    #[error("{{prompt}} in a text for a shell would run what the prompt says; give the command as an array")]
+    PromptInShell,
 }
 
 /// The process that works on a unit; `None` for a session, which nobody starts.
@@ -48,7 +64,8 @@ pub enum LaunchError {
 /// # Errors
 /// The program cannot be run, or the unit's command and the executor do not fit.
 pub fn launch(executor: &Executor, request: &LaunchRequest<'_>) -> Result<Option<WorkerSpec>, LaunchError> {
-    launch_with(executor, request, |name| std::env::var_os(name))
+    let is_root = rustix::process::getuid().is_root();
+    launch_with(executor, &LaunchRequest { is_root, ..*request }, |name| std::env::var_os(name))
 }
 
 /// [`launch`] in an environment given by `var`.
@@ -61,21 +78,38 @@ pub fn launch_with(
     var: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Option<WorkerSpec>, LaunchError> {
     let path = var("PATH").unwrap_or_default();
-    let worker = |argv: Vec<String>| WorkerSpec {
+    let worker = |argv: Vec<String>, stream: StreamKind| WorkerSpec {
         last_message_placeholder: argv.iter().any(|arg| arg == LAST_MESSAGE).then(|| LAST_MESSAGE.to_owned()),
-        stream: if request.plain { StreamKind::Plain } else { executor.stream() },
+        stream,
         model: request.model.map(str::to_owned),
+        errors: executor.errors.clone(),
         argv,
+        ..WorkerSpec::default()
     };
     match executor.kind {
-        Kind::Session | Kind::Codex if request.command.is_some() => {
+        Kind::Session | Kind::Codex | Kind::Claude if request.command.is_some() => {
             Err(LaunchError::CommandNotTaken(executor.name.to_string()))
         }
         Kind::Session => Ok(None),
-        Kind::Command => Ok(Some(worker(command::argv(executor, request.command, &path)?))),
+        Kind::Command => {
+            let argv = command::argv(executor, request, &path)?;
+            let prompt = command::prompt_channel(&argv, request.prompt_bytes)?;
+            Ok(Some(WorkerSpec { prompt, ..worker(argv, executor.stream) }))
+        }
         Kind::Codex => {
             let found = program::find(&codex::program(executor, var), &path)?;
-            Ok(Some(worker(codex::argv(&codex::native_binary(&found), executor, request))))
+            let argv = codex::argv(&codex::native_binary(&found), executor, request);
+            let stream = if request.plain { StreamKind::Plain } else { executor.stream };
+            Ok(Some(worker(argv, stream)))
+        }
+        Kind::Claude => {
+            let found = program::find(&claude::program(executor, &var), &path)?;
+            let own = |name: &str| executor.env.iter().find(|(key, _)| key == name).map(|(_, value)| value.into());
+            let is_set = |name: &str| own(name).or_else(|| var(name)).is_some_and(|value| !value.is_empty());
+            let argv = claude::argv(&found, executor, request, is_set("IS_SANDBOX"));
+            let env = claude::ENVIRONMENT.iter().filter(|(name, _)| !is_set(name));
+            let env = env.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            Ok(Some(WorkerSpec { env, ..worker(argv, executor.stream) }))
         }
     }
 }
@@ -86,6 +120,7 @@ mod tests {
 
     use super::super::registry::Registry;
     use super::*;
+    use crate::spec::PromptChannel;
 
     fn start(name: &str, request: &LaunchRequest<'_>, codex_bin: &str) -> Result<Option<WorkerSpec>, LaunchError> {
         let config = "[executor.codex]\nargs = [\"-c\", \"openai_base_url=\\\"x\\\"\"]\n\
@@ -129,10 +164,41 @@ mod tests {
     }
 
     #[test]
+    fn claude_gets_the_variables_that_are_not_set_already() {
+        let registry = Registry::built_in(2);
+        let claude = registry.get(&"claude".parse().unwrap()).unwrap();
+        let worker = |set: Option<&'static str>| {
+            let var = move |name: &str| match name {
+                "CLAUDE_BIN" => Some("/bin/sh".into()),
+                "CLAUDE_CODE_MAX_RETRIES" => set.map(Into::into),
+                _ => None,
+            };
+            launch_with(claude, &LaunchRequest::default(), var).unwrap().unwrap()
+        };
+        let names = |worker: WorkerSpec| worker.env.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert!(names(worker(None)).contains(&"CLAUDE_CODE_MAX_RETRIES".to_owned()));
+        assert!(!names(worker(Some("2"))).contains(&"CLAUDE_CODE_MAX_RETRIES".to_owned()));
+        assert_eq!((worker(None).argv[0].as_str(), worker(None).stream), ("/bin/sh", StreamKind::Claude));
+    }
+
+    #[test]
+    fn a_command_takes_model_and_session_where_its_templates_say_so() {
+        let config = "[executor.x]\nkind = \"command\"\nprogram = \"/bin/cat\"\nargs = [\"--in\", \"{prompt-file}\"]\n\
+                      model_args = [\"-m\", \"{model}\"]\nresume_args = [\"-r={session}\"]\n";
+        let registry = Registry::built_in(2).with_config(config, Path::new("c"), 2).unwrap();
+        let x = registry.get(&"x".parse().unwrap()).unwrap();
+        let request =
+            LaunchRequest { model: Some("m"), effort: Some("e"), resume: Some("s"), ..LaunchRequest::default() };
+        let worker = launch_with(x, &request, |_| None).unwrap().unwrap();
+        assert_eq!(worker.argv, ["/bin/cat", "--in", "{prompt-file}", "-m", "m", "-r=s"]);
+        assert_eq!((worker.prompt, worker.model.as_deref()), (PromptChannel::File, Some("m")));
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         let own = ["echo".to_owned(), "{prompt}".to_owned()];
-        let request = LaunchRequest { command: Some(&own), ..LaunchRequest::default() };
-        assert_eq!(argv("command", &request), Err(LaunchError::PromptTemplate));
+        let request = LaunchRequest { command: Some(&own), prompt_bytes: Some(200 << 10), ..LaunchRequest::default() };
+        assert_eq!(argv("command", &request), Err(LaunchError::PromptTooLong { bytes: 200 << 10 }));
         assert_eq!(argv("own", &request), Err(LaunchError::CommandNotTaken("own".into())));
         assert_eq!(argv("codex", &request), Err(LaunchError::CommandNotTaken("codex".into())));
         assert_eq!(start("session", &request, ""), Err(LaunchError::CommandNotTaken("session".into())));

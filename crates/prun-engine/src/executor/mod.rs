@@ -1,8 +1,8 @@
 //! Executors: how a unit's worker is started and how its output is understood.
 
-mod claude;
+pub mod claude;
 pub mod codex;
-mod command;
+pub mod command;
 mod errors;
 pub mod escape;
 mod gemini;
@@ -13,6 +13,7 @@ pub mod program;
 pub mod registry;
 mod reset;
 pub mod stream;
+pub mod version;
 
 pub use escape::{escape_line, escape_text};
 pub use launch::{LaunchError, LaunchRequest, launch};

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::codex;
 use super::program::{self, ProgramProblem};
 use super::registry::{Executor, Kind};
+use super::version::{self, Version};
+use super::{claude, codex};
 
-/// How long `--version` may take.
-const VERSION_LIMIT: Duration = Duration::from_secs(10);
+/// How long an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// What is known of an executor before anything of a unit is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,8 @@ pub enum Login {
     Unknown,
 }
 
-/// Looks at an executor in this process's environment. Starts `PROGRAM --version` at most.
+/// Looks at an executor in this process's environment. Starts nothing but clients that are asked for their version
+/// and login.
 #[must_use]
 pub fn check(executor: &Executor) -> Preflight {
     check_with(executor, |name| std::env::var_os(name))
@@ -52,11 +54,52 @@ pub fn check(executor: &Executor) -> Preflight {
 /// [`check`] in an environment given by `var`.
 #[must_use]
 pub fn check_with(executor: &Executor, var: impl Fn(&str) -> Option<OsString>) -> Preflight {
+    let program = program_of(executor, &var);
+    // Only a client that prun knows is asked: nobody can tell what another program does for `--version`.
+    let tried = tried(executor);
+    let asked = program.as_ref().ok().and_then(Option::as_ref).filter(|_| tried.is_some());
+    let version = asked.and_then(|program| version::in_output(&ask(program, &["--version"])?));
+    let mut notes = match (&asked, &version, tried) {
+        (Some(_), Some(version), Some(tried)) => {
+            version::note(executor.name.as_str(), version, tried).into_iter().collect()
+        }
+        (Some(program), None, _) => vec![format!("{} does not tell its version", program.display())],
+        _ => Vec::new(),
+    };
+    let set = Set { executor, var: &var };
+    let login = match executor.kind {
+        Kind::Codex => codex_login(&set),
+        Kind::Claude => {
+            notes.extend(version.as_deref().and_then(Version::parse).and_then(claude::isolation_note));
+            claude_login(&set, asked)
+        }
+        Kind::Command | Kind::Session => Login::Unknown,
+    };
+    Preflight { program, version, login, notes }
+}
+
+/// The version of an executor's client, in this process's environment.
+#[must_use]
+pub fn version(executor: &Executor) -> Option<Version> {
+    let program = program_of(executor, &|name: &str| std::env::var_os(name)).ok().flatten()?;
+    Version::parse(&version::in_output(&ask(&program, &["--version"])?)?)
+}
+
+fn tried(executor: &Executor) -> Option<Version> {
+    match executor.kind {
+        Kind::Codex => Some(codex::TRIED),
+        Kind::Claude => Some(claude::TRIED),
+        Kind::Command | Kind::Session => executor.tried,
+    }
+}
+
+fn program_of(executor: &Executor, var: &impl Fn(&str) -> Option<OsString>) -> Result<Option<PathBuf>, ProgramProblem> {
     let path = var("PATH").unwrap_or_default();
     match executor.kind {
-        Kind::Session => Preflight::of(Ok(None)),
-        Kind::Command => Preflight::of(executor.program.as_deref().map(|name| program::find(name, &path)).transpose()),
-        Kind::Codex => check_codex(executor, var),
+        Kind::Session => Ok(None),
+        Kind::Command => executor.program.as_deref().map(|name| program::find(name, &path)).transpose(),
+        Kind::Codex => program::find(&codex::program(executor, var), &path).map(|it| Some(codex::native_binary(&it))),
+        Kind::Claude => program::find(&claude::program(executor, var), &path).map(Some),
     }
 }
 
@@ -69,54 +112,74 @@ pub fn check_command(argv: &[String], path: &std::ffi::OsStr) -> Option<ProgramP
     if depends_on_workspace { None } else { program::find(name, path).err() }
 }
 
-impl Preflight {
-    fn of(program: Result<Option<PathBuf>, ProgramProblem>) -> Self {
-        Self { program, version: None, login: Login::Unknown, notes: Vec::new() }
+/// Variables as the executor's workers get them.
+struct Set<'a, F> {
+    executor: &'a Executor,
+    var: &'a F,
+}
+
+impl<F: Fn(&str) -> Option<OsString>> Set<'_, F> {
+    fn value(&self, name: &str) -> Option<OsString> {
+        let own = self.executor.env.iter().find(|(key, _)| key == name).map(|(_, value)| OsString::from(value));
+        own.or_else(|| (self.var)(name)).filter(|value| !value.is_empty())
+    }
+
+    fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.value(name).is_some())
+    }
+
+    /// A file with something in it, in the directory that `variable` names, else in one of the home's.
+    fn has_file(&self, variable: &str, of_home: &str, file: &str) -> bool {
+        let dir = self.value(variable).map(PathBuf::from);
+        let dir = dir.or_else(|| self.value("HOME").map(|home| Path::new(&home).join(of_home)));
+        dir.is_some_and(|dir| dir.join(file).metadata().is_ok_and(|meta| meta.len() > 0))
     }
 }
 
-fn check_codex(executor: &Executor, var: impl Fn(&str) -> Option<OsString>) -> Preflight {
-    let path = var("PATH").unwrap_or_default();
-    let native = program::find(&codex::program(executor, &var), &path).map(|found| codex::native_binary(&found));
-    let version = native.as_ref().ok().and_then(|program| ask_version(program));
-    let notes = match (&native, &version) {
-        (Ok(_), Some(version)) => codex::version_note(version).into_iter().collect(),
-        (Ok(program), None) => vec![format!("{} does not tell its version", program.display())],
-        (Err(_), _) => Vec::new(),
-    };
-    Preflight { login: codex_login(executor, var), version, notes, program: native.map(Some) }
-}
-
-fn codex_login(executor: &Executor, var: impl Fn(&str) -> Option<OsString>) -> Login {
-    let own = |name: &str| executor.env.iter().find(|(key, _)| key == name).map(|(_, value)| OsString::from(value));
-    let set = |name: &str| own(name).or_else(|| var(name)).filter(|value| !value.is_empty());
-    let home = set("CODEX_HOME").map(PathBuf::from).or_else(|| set("HOME").map(|home| Path::new(&home).join(".codex")));
-    let has_file = home.is_some_and(|home| home.join("auth.json").metadata().is_ok_and(|meta| meta.len() > 0));
-    if has_file || set("CODEX_API_KEY").is_some() {
+fn codex_login(set: &Set<'_, impl Fn(&str) -> Option<OsString>>) -> Login {
+    if set.has_file("CODEX_HOME", ".codex", "auth.json") || set.has_any(&["CODEX_API_KEY"]) {
         return Login::LoggedIn;
     }
     // Another provider or another store of credentials: not to be told from here.
-    if executor.args.iter().any(|arg| arg.contains("model_provider") || arg.contains("cli_auth_credentials_store")) {
+    let elsewhere = |arg: &String| arg.contains("model_provider") || arg.contains("cli_auth_credentials_store");
+    if set.executor.args.iter().any(elsewhere) {
         return Login::Unknown;
     }
     Login::NotLoggedIn { hint: "run `codex login`, or set CODEX_API_KEY".to_owned() }
 }
 
-/// The last word of what `program --version` prints, `codex-cli 0.171.0`.
-fn ask_version(program: &Path) -> Option<String> {
+/// Claude keeps its login in a file, in the system's key store, or with another provider; what is not seen is
+/// asked of Claude itself, which answers without the network.
+fn claude_login(set: &Set<'_, impl Fn(&str) -> Option<OsString>>, program: Option<&PathBuf>) -> Login {
+    let keys = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
+    if set.has_any(&keys) || set.has_file("CLAUDE_CONFIG_DIR", ".claude", ".credentials.json") {
+        return Login::LoggedIn;
+    }
+    if set.has_any(&["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"]) {
+        return Login::Unknown;
+    }
+    let hint = || "run `claude auth login`, or set ANTHROPIC_API_KEY".to_owned();
+    match program.and_then(|program| ask(program, &["auth", "status"])) {
+        Some(said) if said.contains("\"loggedIn\": true") || said.contains("\"loggedIn\":true") => Login::LoggedIn,
+        Some(said) if said.contains("\"loggedIn\"") => Login::NotLoggedIn { hint: hint() },
+        _ => Login::Unknown,
+    }
+}
+
+/// What a client prints when it is asked something about itself.
+fn ask(program: &Path, args: &[&str]) -> Option<String> {
     let mut child = Command::new(program)
-        .arg("--version")
+        .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    let said = read_until(&mut child, Instant::now() + VERSION_LIMIT);
+    let said = read_until(&mut child, Instant::now() + ANSWER_LIMIT);
     // It has closed its output, or has had its time: there is nothing left to wait for.
     child.kill().ok();
     child.wait().ok()?;
-    let said = String::from_utf8(said?).ok()?;
-    said.split_whitespace().last().map(str::to_owned)
+    String::from_utf8(said?).ok()
 }
 
 fn read_until(child: &mut Child, deadline: Instant) -> Option<Vec<u8>> {
@@ -151,10 +214,14 @@ mod tests {
         file.to_str().unwrap().to_owned()
     }
 
-    fn check_codex(vars: &[(&str, &str)]) -> Preflight {
+    fn check(name: &str, vars: &[(&str, &str)]) -> Preflight {
         let registry = Registry::built_in(2);
-        let executor = registry.get(&"codex".parse().unwrap()).unwrap();
+        let executor = registry.get(&name.parse().unwrap()).unwrap();
         check_with(executor, |name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    }
+
+    fn check_codex(vars: &[(&str, &str)]) -> Preflight {
+        check("codex", vars)
     }
 
     #[test]
@@ -187,6 +254,30 @@ mod tests {
         std::fs::create_dir(dir.path().join(".codex")).unwrap();
         std::fs::write(dir.path().join(".codex/auth.json"), "{}").unwrap();
         assert_eq!(login(&[("HOME", home)]), Login::LoggedIn);
+    }
+
+    #[test]
+    fn claude_is_asked_where_its_login_does_not_show() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().to_str().unwrap();
+        let client = |answer: &str| {
+            let text = "#!/bin/sh\n[ \"$1\" = auth ] && echo 'ANSWER' || echo '2.1.332 (Claude Code)'\n";
+            program(dir.path(), &text.replace("ANSWER", answer))
+        };
+        let seen = |answer: &str, more: &[(&str, &str)]| {
+            let client = client(answer);
+            check("claude", &[&[("CLAUDE_BIN", client.as_str()), ("HOME", home)], more].concat())
+        };
+        let out = seen("{\"loggedIn\": false}", &[]);
+        assert_eq!((out.version.as_deref(), out.notes.len()), (Some("2.1.332"), 0));
+        assert!(matches!(out.login, Login::NotLoggedIn { hint } if hint.contains("claude auth login")));
+        assert_eq!(seen("{\"loggedIn\": true}", &[]).login, Login::LoggedIn);
+        assert_eq!(seen("what?", &[]).login, Login::Unknown);
+        assert_eq!(seen("{\"loggedIn\": false}", &[("ANTHROPIC_API_KEY", "k")]).login, Login::LoggedIn);
+        assert_eq!(seen("{\"loggedIn\": false}", &[("CLAUDE_CODE_USE_VERTEX", "1")]).login, Login::Unknown);
+        std::fs::create_dir(dir.path().join(".claude")).unwrap();
+        std::fs::write(dir.path().join(".claude/.credentials.json"), "{}").unwrap();
+        assert_eq!(seen("{\"loggedIn\": false}", &[]).login, Login::LoggedIn);
     }
 
     #[test]

@@ -1,22 +1,30 @@
 //! The executors there are: those that prun brings along, changed and added to by the user's own
-//! `config.toml`. A repository never names a program.
+//! `config.toml` and tuned by the repository's `.prun/config.toml`, which never names a program.
+
+mod config;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::ops::Range;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::SignedDuration;
 use prun_core::ids::ExecutorName;
 use serde::Deserialize;
 use toml::Spanned;
 
+use self::config::{Config, Problem, Source};
 use super::stream::StreamKind;
+use super::version::Version;
+use crate::files::read_regular;
+use crate::spec::ErrorRule;
 
 const BUILTIN: &str = include_str!("builtin.toml");
 
-/// Executors that a later version of prun will have; a plan that names one gets told so.
-const NOT_YET: &[&str] = &["claude"];
+/// Where a repository's configuration stands in it.
+pub const REPOSITORY_FILE: &str = ".prun/config.toml";
+
+/// No configuration is larger.
+const CONFIG_LIMIT: u64 = 1 << 20;
 
 /// Something that takes units.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +38,23 @@ pub struct Executor {
     pub program: Option<String>,
     /// Further arguments, before those that belong to one unit.
     pub args: Vec<String>,
+    /// Of a command: arguments for the unit's model, with `{model}`; none where it takes no model.
+    pub model_args: Vec<String>,
+    /// The same for the effort, with `{effort}`.
+    pub effort_args: Vec<String>,
+    /// The same for a session that goes on, with `{session}`.
+    pub resume_args: Vec<String>,
+    /// How its workers' stdout is understood.
+    pub stream: StreamKind,
+    /// Of a command: what its output means where it fails.
+    pub errors: Vec<ErrorRule>,
+    /// Of a command: the version that prun was tried with. Only such a program is asked for its version.
+    pub tried: Option<Version>,
+    /// Milliseconds that a worker may take until its first output, and live on after its last word, where the
+    /// unit says nothing of it.
+    pub first_output_millis: Option<u64>,
+    /// See there.
+    pub linger_millis: Option<u64>,
     /// How many units it works on at the same time, at least 1.
     pub slots: u32,
     /// Milliseconds between two starts, to be spread by jitter.
@@ -45,7 +70,9 @@ pub struct Executor {
 pub enum Kind {
     /// `codex exec`.
     Codex,
-    /// Any program that takes the prompt on stdin.
+    /// `claude -p`.
+    Claude,
+    /// Any program.
     Command,
     /// Nothing is started; the work is handed over.
     Session,
@@ -58,12 +85,19 @@ impl Executor {
         self.kind == Kind::Command && self.program.is_none()
     }
 
-    /// How its workers' stdout is understood.
+    /// Whether its workers can go on in a session of an earlier one.
     #[must_use]
-    pub fn stream(&self) -> StreamKind {
+    pub fn resumes(&self) -> bool {
+        matches!(self.kind, Kind::Codex | Kind::Claude) || !self.resume_args.is_empty()
+    }
+
+    /// Whether it has an account, as agents have.
+    #[must_use]
+    pub fn has_account(&self) -> bool {
         match self.kind {
-            Kind::Codex => StreamKind::Codex,
-            Kind::Command | Kind::Session => StreamKind::Plain,
+            Kind::Codex | Kind::Claude => true,
+            Kind::Command => self.stream.has_final_event(),
+            Kind::Session => false,
         }
     }
 }
@@ -72,6 +106,7 @@ impl Executor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registry {
     executors: BTreeMap<ExecutorName, Executor>,
+    order: Option<Vec<ExecutorName>>,
 }
 
 /// A configuration that cannot be used.
@@ -99,25 +134,19 @@ pub enum ConfigError {
 
 /// A name that no executor has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnknownExecutor {
-    /// A later version of prun will have it.
-    #[error("the executor {0:?} is not yet supported")]
-    NotYet(String),
-    /// Nobody knows it.
-    #[error("there is no executor {name:?}; there are {}", known.join(", "))]
-    NoSuch {
-        /// The name.
-        name: String,
-        /// The names there are.
-        known: Vec<String>,
-    },
+#[error("there is no executor {name:?}; there are {}", known.join(", "))]
+pub struct UnknownExecutor {
+    /// The name.
+    pub name: String,
+    /// The names there are.
+    pub known: Vec<String>,
 }
 
 impl Registry {
     /// The executors that prun brings along, on a machine with that many CPUs.
     #[must_use]
     pub fn built_in(cpus: u32) -> Self {
-        Self { executors: BTreeMap::new() }
+        Self { executors: BTreeMap::new(), order: None }
             .extended(BUILTIN, Path::new("builtin.toml"), cpus, Source::Builtin)
             .expect("the built-in registry is tested")
     }
@@ -144,6 +173,34 @@ impl Registry {
         }
     }
 
+    /// This registry as a repository's `text` tunes it: fewer units at once, longer pauses, other limits. It names
+    /// no program, no argument and no variable, for whoever clones it would run them.
+    ///
+    /// # Errors
+    /// As [`Self::with_config`]; also where it says more than it may.
+    pub fn with_repository(self, text: &str, file: &Path, cpus: u32) -> Result<Self, ConfigError> {
+        self.extended(text, file, cpus, Source::Repository)
+    }
+
+    /// This registry as the repository at `top` tunes it, if it does.
+    ///
+    /// # Errors
+    /// Its `.prun/config.toml` cannot be read or says what it may not.
+    pub fn in_repository(self, top: &Path, cpus: u32) -> Result<Self, ConfigError> {
+        let file = top.join(REPOSITORY_FILE);
+        match read_regular(&file, CONFIG_LIMIT).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other)) {
+            Ok(text) => self.with_repository(&text, &file, cpus),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(self),
+            Err(source) => Err(ConfigError::Read { file, source }),
+        }
+    }
+
+    /// The executors of a unit whose plan names none, where the user or the repository says so.
+    #[must_use]
+    pub fn order(&self) -> Option<&[ExecutorName]> {
+        self.order.as_deref()
+    }
+
     /// All executors in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Executor> {
         self.executors.values()
@@ -152,14 +209,11 @@ impl Registry {
     /// The executor of that name.
     ///
     /// # Errors
-    /// There is none, or not yet.
+    /// There is none.
     pub fn get(&self, name: &ExecutorName) -> Result<&Executor, UnknownExecutor> {
-        self.executors.get(name).ok_or_else(|| {
-            let name = name.to_string();
-            if NOT_YET.contains(&name.as_str()) {
-                return UnknownExecutor::NotYet(name);
-            }
-            UnknownExecutor::NoSuch { name, known: self.executors.keys().map(ToString::to_string).collect() }
+        self.executors.get(name).ok_or_else(|| UnknownExecutor {
+            name: name.to_string(),
+            known: self.executors.keys().map(ToString::to_string).collect(),
         })
     }
 
@@ -178,7 +232,22 @@ impl Registry {
             let executor = table.apply(name.clone(), old, cpus, source, &at).map_err(place)?;
             self.executors.insert(name, executor);
         }
+        if let Some(names) = config.executors {
+            let order = self.known(names).map_err(place)?;
+            // The user's own word goes before the repository's.
+            self.order = self.order.filter(|_| source == Source::Repository).or(Some(order));
+        }
         Ok(self)
+    }
+
+    fn known(&self, names: Spanned<Vec<String>>) -> Result<Vec<ExecutorName>, Problem> {
+        let at = names.span();
+        let known = |name: String| {
+            let name: ExecutorName = name.parse().map_err(|error| Problem::new(at.clone(), format!("{error}")))?;
+            self.get(&name).map(|_| name).map_err(|error| Problem::new(at.clone(), error.to_string()))
+        };
+        let names = names.into_inner().into_iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        if names.is_empty() { Err(Problem::new(at, "`executors` names none".to_owned())) } else { Ok(names) }
     }
 }
 
@@ -191,154 +260,6 @@ pub fn config_file(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     set("PRUN_CONFIG")
         .or_else(|| absolute("XDG_CONFIG_HOME").map(|dir| dir.join("prun/config.toml")))
         .or_else(|| absolute("HOME").map(|home| home.join(".config/prun/config.toml")))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Builtin,
-    User,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Config {
-    #[serde(default)]
-    executor: BTreeMap<Spanned<String>, Table>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    kind: Option<Spanned<Kind>>,
-    program: Option<Spanned<String>>,
-    args: Option<Vec<String>>,
-    slots: Option<Spanned<Slots>>,
-    stagger: Option<Spanned<String>>,
-    env: Option<BTreeMap<Spanned<String>, String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`slots` is a number from 1 or \"cpus\"")]
-enum Slots {
-    Number(u32),
-    Word(String),
-}
-
-impl Table {
-    fn apply(
-        self,
-        name: ExecutorName,
-        old: Option<Executor>,
-        cpus: u32,
-        source: Source,
-        at: &Range<usize>,
-    ) -> Result<Executor, Problem> {
-        let kind = self.kind(&name, old.as_ref(), source, at)?;
-        let old = old.unwrap_or(Executor {
-            name,
-            kind,
-            program: None,
-            args: Vec::new(),
-            slots: cpus.max(1),
-            stagger_millis: 0,
-            env: Vec::new(),
-        });
-        if kind == Kind::Session
-            && let Some(program) = &self.program
-        {
-            return Err(Problem::new(program.span(), format!("the executor {} starts no program", old.name)));
-        }
-        Ok(Executor {
-            program: self.program.map(|program| filled("program", program)).transpose()?.or(old.program),
-            args: self.args.unwrap_or(old.args),
-            slots: self.slots.map_or(Ok(old.slots), |slots| number(&slots, cpus))?,
-            stagger_millis: self.stagger.map_or(Ok(old.stagger_millis), |stagger| millis(&stagger))?,
-            env: self.env.map_or(Ok(old.env), variables)?,
-            ..old
-        })
-    }
-
-    fn kind(
-        &self,
-        name: &ExecutorName,
-        old: Option<&Executor>,
-        source: Source,
-        at: &Range<usize>,
-    ) -> Result<Kind, Problem> {
-        match (old, &self.kind) {
-            (None, _) if source == Source::User && NOT_YET.contains(&name.as_str()) => {
-                Err(Problem::new(at.clone(), format!("the executor {name} is not yet supported")))
-            }
-            (Some(old), None) => Ok(old.kind),
-            (Some(old), Some(kind)) if old.kind == *kind.get_ref() => Ok(old.kind),
-            (Some(_), Some(kind)) => Err(Problem::new(kind.span(), format!("the kind of {name} cannot be changed"))),
-            (None, Some(kind)) if source == Source::Builtin || *kind.get_ref() == Kind::Command => Ok(*kind.get_ref()),
-            (None, Some(kind)) => {
-                Err(Problem::new(kind.span(), format!("{name} is a new executor: its kind must be \"command\"")))
-            }
-            (None, None) => {
-                Err(Problem::new(at.clone(), format!("{name} is a new executor: it needs kind = \"command\"")))
-            }
-        }
-    }
-}
-
-fn filled(key: &str, value: Spanned<String>) -> Result<String, Problem> {
-    let at = value.span();
-    Some(value.into_inner())
-        .filter(|value| !value.is_empty() && !value.contains('\0'))
-        .ok_or_else(|| Problem::new(at, format!("`{key}` is empty or has a NUL character")))
-}
-
-fn number(slots: &Spanned<Slots>, cpus: u32) -> Result<u32, Problem> {
-    match slots.get_ref() {
-        Slots::Number(number) if *number > 0 => Ok(*number),
-        Slots::Word(word) if word == "cpus" => Ok(cpus.max(1)),
-        _ => Err(Problem::new(slots.span(), "`slots` is a number from 1 or \"cpus\"".to_owned())),
-    }
-}
-
-fn millis(stagger: &Spanned<String>) -> Result<u64, Problem> {
-    let text = stagger.get_ref();
-    let duration: Option<SignedDuration> = text.parse().ok();
-    duration.and_then(|duration| u64::try_from(duration.as_millis()).ok()).ok_or_else(|| {
-        Problem::new(stagger.span(), format!("{text:?} is no duration; write it like \"500ms\" or \"2s\""))
-    })
-}
-
-fn variables(table: BTreeMap<Spanned<String>, String>) -> Result<Vec<(String, String)>, Problem> {
-    let checked = |(name, value): (Spanned<String>, String)| {
-        let at = name.span();
-        let name = name.into_inner();
-        let shape = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.bytes().all(shape) {
-            return Err(Problem::new(at, format!("{name:?} is no name of a variable")));
-        }
-        if ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"].iter().any(|end| name.to_ascii_uppercase().ends_with(end)) {
-            let what = format!("{name} looks like a secret; set it in your environment, workers inherit it");
-            return Err(Problem::new(at, what));
-        }
-        if value.contains('\0') {
-            return Err(Problem::new(at, format!("the value of {name} has a NUL character")));
-        }
-        Ok((name, value))
-    };
-    table.into_iter().map(checked).collect()
-}
-
-struct Problem {
-    at: Range<usize>,
-    what: String,
-}
-
-impl Problem {
-    fn new(at: Range<usize>, what: String) -> Self {
-        Self { at, what }
-    }
-
-    fn of_toml(error: &toml::de::Error) -> Self {
-        Self::new(error.span().unwrap_or(0..0), error.message().replace('\n', "; "))
-    }
 }
 
 #[cfg(test)]
@@ -361,15 +282,25 @@ mod tests {
         assert_eq!(
             registry.iter().map(row).collect::<Vec<_>>(),
             [
+                ("claude".into(), Kind::Claude, 4, 1000),
                 ("codex".into(), Kind::Codex, 6, 1000),
                 ("command".into(), Kind::Command, 8, 0),
+                ("gemini".into(), Kind::Command, 2, 2000),
+                ("opencode".into(), Kind::Command, 2, 2000),
+                ("qwen".into(), Kind::Command, 2, 2000),
                 ("session".into(), Kind::Session, 1000, 0)
             ]
         );
         assert_eq!(executor(&registry, "codex").program.as_deref(), Some("codex"));
-        assert_eq!(registry.get(&"claude".parse().unwrap()), Err(UnknownExecutor::NotYet("claude".into())));
+        assert_eq!(
+            (executor(&registry, "qwen").stream, executor(&registry, "qwen").tried),
+            (StreamKind::Claude, Some(Version(0, 24)))
+        );
         let error = registry.get(&"cdx".parse().unwrap()).unwrap_err().to_string();
-        assert_eq!(error, "there is no executor \"cdx\"; there are codex, command, session");
+        assert_eq!(
+            error,
+            "there is no executor \"cdx\"; there are claude, codex, command, gemini, opencode, qwen, session"
+        );
     }
 
     #[test]
@@ -391,7 +322,8 @@ mod tests {
     fn a_wrong_configuration_is_refused_with_its_line() {
         for (text, error) in [
             ("[executor.codex]\n\nslot = 2\n", ":3: unknown field `slot`"),
-            ("\n[executors.codex]\n", ":2: unknown field `executors`"),
+            ("\n[executor_.codex]\n", ":2: unknown field `executor_`"),
+            ("\n[executors.codex]\n", ":2: "),
             ("x = [\n", ":1: "),
             ("[executor.codex]\nslots = 0\n", ":2: `slots` is a number from 1 or \"cpus\""),
             ("[executor.codex]\nslots = -3\n", ":2: `slots` is a number"),
@@ -403,7 +335,18 @@ mod tests {
             ("[executor.new]\nprogram = \"x\"\n", ":1: new is a new executor: it needs kind = \"command\""),
             ("[executor.new]\nkind = \"codex\"\n", ":2: new is a new executor: its kind must be"),
             ("[executor.new]\nkind = \"docker\"\n", ":2: unknown variant `docker`"),
-            ("[executor.claude]\nslots = 1\n", ":1: the executor claude is not yet supported"),
+            ("[executor.codex]\nstream = \"claude\"\n", ":2: `stream` is for commands; prun knows codex itself"),
+            ("[executor.x]\nkind = \"command\"\nstream = \"morse\"\n", ":3: unknown variant `morse`"),
+            ("[executor.x]\nkind = \"command\"\nmodel_args = [\"-m\"]\n", ":3: none of these arguments has {model}"),
+            ("[executor.gemini]\nresult = \"stdout\"\n", ":2: its `stream` of events tells the result"),
+            (
+                "[executor.x]\nkind = \"command\"\nerrors = [{ class = \"auth\", pattern = \"(\" }]\n",
+                ":3: \"(\" is no regular expression: unclosed group",
+            ),
+            (
+                "[executor.x]\nkind = \"command\"\nerrors = [{ class = \"bad\", pattern = \"x\" }]\n",
+                ":3: unknown variant `bad`",
+            ),
             ("[executor.session]\nprogram = \"x\"\n", ":2: the executor session starts no program"),
             ("[executor.Big]\nkind = \"command\"\n", ":1: \"Big\" is no executor name"),
             ("[executor.codex.env]\n\"A=B\" = \"x\"\n", ":2: \"A=B\" is no name of a variable"),
@@ -413,6 +356,69 @@ mod tests {
             assert!(said.starts_with(&format!("/c/config.toml{error}")), "{text:?}: {said}");
             assert!(!said.contains('\n'), "{said}");
         }
+    }
+
+    #[test]
+    fn a_command_says_how_it_is_used() {
+        let registry = read(
+            "[executor.x]\nkind = \"command\"\nprogram = \"x\"\nargs = [\"--ask\", \"{prompt}\"]\nresult = \"stdout\"\n\
+             model_args = [\"-m{model}\"]\nfirst_output = \"5s\"\nlinger = \"1s\"\n\
+             errors = [{ class = \"usage-limit\", pattern = \"(?i)quota\" }]\n",
+        )
+        .unwrap();
+        let x = executor(&registry, "x");
+        assert_eq!((x.stream, x.first_output_millis, x.linger_millis), (StreamKind::Text, Some(5000), Some(1000)));
+        assert_eq!((x.errors[0].pattern.as_str(), x.resumes(), x.has_account()), ("(?i)quota", false, false));
+        assert!(executor(&registry, "opencode").resumes() && executor(&registry, "gemini").has_account());
+    }
+
+    #[test]
+    fn a_repository_tunes_and_names_no_program() {
+        let tune = |text: &str| {
+            let file = Path::new("/r/.prun/config.toml");
+            Registry::built_in(8).with_repository(text, file, 8).map_err(|error| error.to_string())
+        };
+        let tuned = tune("[executor.codex]\nslots = 2\nstagger = \"5s\"\nfirst_output = \"9m\"\n").unwrap();
+        let codex = executor(&tuned, "codex");
+        assert_eq!((codex.slots, codex.stagger_millis, codex.first_output_millis), (2, 5000, Some(540_000)));
+        let tuned = tune("[executor.codex]\nslots = 600\nstagger = \"0s\"\n").unwrap();
+        assert_eq!((executor(&tuned, "codex").slots, executor(&tuned, "codex").stagger_millis), (6, 1000));
+        for (text, error) in [
+            ("[executor.codex]\nprogram = \"./evil\"\n", ":2: a repository may not say `program`"),
+            ("[executor.codex]\nargs = [\"-c\", \"x\"]\n", ":2: a repository may not say `args`"),
+            ("[executor.codex]\nslots = 1\nenv = { PATH = \"/r\" }\n", ":3: a repository may not say `env`"),
+            ("[executor.evil]\nkind = \"command\"\n", ":1: there is no executor evil; a repository adds none"),
+        ] {
+            let said = tune(text).unwrap_err();
+            assert!(said.starts_with(&format!("/r/.prun/config.toml{error}")), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_user_chooses_before_the_repository() {
+        let names = |registry: &Registry| {
+            registry.order().map(|order| order.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let repository =
+            |registry: Registry| registry.with_repository("executors = [\"claude\", \"codex\"]\n", Path::new("r"), 8);
+        assert_eq!(names(&Registry::built_in(8)), None);
+        assert_eq!(names(&repository(Registry::built_in(8)).unwrap()), Some(vec!["claude".into(), "codex".into()]));
+        let user = read("executors = [\"qwen\"]\n").unwrap();
+        assert_eq!(names(&repository(user).unwrap()), Some(vec!["qwen".into()]));
+        assert!(read("executors = [\"cdx\"]\n").unwrap_err().contains("there is no executor \"cdx\""));
+        assert!(read("executors = []\n").unwrap_err().contains("names none"));
+    }
+
+    #[test]
+    fn a_repositorys_configuration_is_read_where_there_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let tuned = || Registry::built_in(8).in_repository(dir.path(), 8);
+        assert_eq!(tuned().unwrap(), Registry::built_in(8));
+        std::fs::create_dir(dir.path().join(".prun")).unwrap();
+        std::fs::write(dir.path().join(REPOSITORY_FILE), "[executor.codex]\nslots = 1\n").unwrap();
+        assert_eq!(executor(&tuned().unwrap(), "codex").slots, 1);
+        std::fs::write(dir.path().join(REPOSITORY_FILE), b"\xff").unwrap();
+        assert!(matches!(tuned(), Err(ConfigError::Read { .. })));
     }
 
     #[test]

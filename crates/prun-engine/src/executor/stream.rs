@@ -26,10 +26,11 @@ pub const ACTIVITY_CAP: usize = 200;
 const TEXT_CAP: usize = 1 << 20;
 
 /// How a worker's stdout is understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamKind {
     /// Plain text: it goes to `tail` together with stderr.
+    #[default]
     Plain,
     /// Plain text that is the worker's answer; stderr is apart.
     Text,

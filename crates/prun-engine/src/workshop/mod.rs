@@ -11,7 +11,7 @@ pub use prepare::Prepared;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{OnceLock, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use prun_core::event::{RetryHow, RunSetup};
@@ -22,7 +22,8 @@ use prun_core::run::RunState;
 use prun_core::schedule::{Capacity, Resources};
 use prun_core::unit::{AttemptRecord, NextAttempt};
 
-use crate::executor::{Executor, Registry};
+use crate::executor::version::Version;
+use crate::executor::{Executor, Kind, Registry, preflight};
 use crate::files::Durability;
 use crate::git::Git;
 use crate::home::{AttemptDir, Home, RunDir, sha256_hex};
@@ -54,6 +55,8 @@ pub struct Workshop {
     /// Whether writes must survive a power cut.
     pub durability: Durability,
     registry: Registry,
+    /// What clients said of their version, once a supervisor: a client that is updated meanwhile is the same to it.
+    versions: Mutex<BTreeMap<ExecutorName, Option<Version>>>,
     pub(super) store: Option<Store>,
     mirror: OnceLock<Result<Mirror, String>>,
     template: RwLock<Option<Template>>,
@@ -129,6 +132,7 @@ impl Workshop {
             git,
             durability,
             registry,
+            versions: Mutex::default(),
             store,
             mirror: OnceLock::new(),
             template: RwLock::new(None),
@@ -136,6 +140,15 @@ impl Workshop {
             extras: OnceLock::new(),
             source: OnceLock::new(),
         })
+    }
+
+    /// The version of an executor's client, where the command line depends on it.
+    fn version(&self, executor: &Executor) -> Option<Version> {
+        if executor.kind != Kind::Claude {
+            return None;
+        }
+        let mut known = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        *known.entry(executor.name.clone()).or_insert_with(|| preflight::version(executor))
     }
 
     /// The run's store, where the run has a repository.

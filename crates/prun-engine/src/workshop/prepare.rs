@@ -14,7 +14,7 @@ use super::checkouts::{Workspace, previous_workspace, remove_workspace};
 use super::{CHECK_LIMIT, Order, Workshop};
 use crate::brief::{BriefFacts, compose, follow_up};
 use crate::executor::stream::StreamKind;
-use crate::executor::{Executor, LaunchRequest, launch};
+use crate::executor::{Executor, Kind, LaunchRequest, launch};
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::home::AttemptDir;
 use crate::spec::{AttemptSpec, CheckSpec, Limits, Liveness, SPEC_VERSION};
@@ -74,17 +74,20 @@ impl Workshop {
             Some(previous) => previous_workspace(previous)?,
             None => self.new_workspace(dir, order)?,
         };
-        let resumes = continued.and_then(|previous| previous.session.clone());
+        let resumes = continued.and_then(|previous| previous.session.clone()).filter(|_| executor.resumes());
         let command = order.unit.command.as_ref().map(prun_core::plan::CommandLine::argv);
+        let is_session = executor.kind == Kind::Session;
+        let prompt = self.prompt(dir, order, &workspace, resumes.is_some(), is_session);
         let request = LaunchRequest {
             model: order.unit.model.as_deref(),
             effort: order.unit.effort.as_deref(),
             command: command.as_deref(),
             resume: resumes.as_ref().map(|resumed| resumed.session.as_str()),
-            plain: false,
+            version: self.version(executor),
+            prompt_bytes: Some(prompt.len() as u64),
+            ..LaunchRequest::default()
         };
         let worker = launch(executor, &request).map_err(|error| error.to_string())?;
-        let prompt = self.prompt(dir, order, &workspace, resumes.is_some(), worker.is_none());
         // Prompt and spec need not survive a power cut: where they are lost the attempt had only begun.
         write_atomically(&dir.prompt(), prompt.as_bytes(), Durability::Cached).map_err(|error| error.to_string())?;
         // A workspace that goes on is set up once; one in which that was cut short is set up now.
@@ -108,7 +111,7 @@ impl Workshop {
             cwd: Some(workspace.cwd),
             env: environment(executor, &order.unit),
             place: self.place_of(&order.unit),
-            limits: limits(&order.unit, stream),
+            limits: limits(&order.unit, executor, stream),
             setup: setup.map(check),
             verify: order.unit.verify.as_ref().map(check),
             deliverables: order.unit.deliverables.clone(),
@@ -186,15 +189,19 @@ fn environment(executor: &Executor, unit: &UnitPlan) -> Vec<(String, String)> {
     executor.env.iter().cloned().chain(own).collect()
 }
 
-fn limits(unit: &UnitPlan, stream: StreamKind) -> Limits {
+fn limits(unit: &UnitPlan, executor: &Executor, stream: StreamKind) -> Limits {
     // A plain command may compute in silence; only an agent has to say something soon.
     let is_default = unit.first_output_millis == Some(DEFAULT_FIRST_OUTPUT_MILLIS);
-    let first_output_millis = unit.first_output_millis.filter(|_| stream != StreamKind::Plain || !is_default);
+    let first_output_millis = match executor.first_output_millis {
+        Some(own) if is_default => Some(own),
+        _ => unit.first_output_millis.filter(|_| stream.has_final_event() || !is_default),
+    };
+    let linger = executor.linger_millis.unwrap_or(LINGER_MILLIS);
     Limits {
         first_output_millis,
         idle_millis: unit.idle_millis,
         hard_millis: unit.timeout_millis,
-        linger_millis: (stream != StreamKind::Plain).then_some(LINGER_MILLIS),
+        linger_millis: stream.has_final_event().then_some(linger),
         grace_millis: GRACE_MILLIS,
         output_bytes: Some(OUTPUT_BYTES),
         liveness: Liveness::All,

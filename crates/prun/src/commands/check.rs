@@ -21,8 +21,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let loaded = LoadedPlan::read(&args.plan, &context.cwd)?;
-    let survey = pass(context, &loaded)?;
+    let mut loaded = LoadedPlan::read(&args.plan, &context.cwd)?;
+    let survey = pass(context, &mut loaded)?;
     context.ui.line(gate::summary(&loaded.plan, &survey.world))?;
     for line in gate::executor_lines(&loaded.plan, &survey.world) {
         context.ui.line(line)?;
@@ -40,8 +40,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
 ///
 /// # Errors
 /// Every problem there is.
-pub(crate) fn pass(context: &Context, loaded: &LoadedPlan) -> CliResult<Survey> {
-    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &context.registry()?);
+pub(crate) fn pass(context: &Context, loaded: &mut LoadedPlan) -> CliResult<Survey> {
+    let registry = context.registry_for(loaded)?;
+    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &registry);
     judge(context, loaded, survey)
 }
 
@@ -50,7 +51,8 @@ pub(crate) fn pass(context: &Context, loaded: &LoadedPlan) -> CliResult<Survey> 
 /// # Errors
 /// Every problem there is.
 pub(crate) fn pass_or_ask(context: &Context, loaded: &mut LoadedPlan) -> CliResult<Survey> {
-    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &context.registry()?);
+    let registry = context.registry_for(loaded)?;
+    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &registry);
     if gate::must_say_dirty(&loaded.plan, &survey.world) && context.ui.can_ask() {
         loaded.plan.dirty = ask_about(context, &survey);
     }

@@ -2,6 +2,7 @@
 
 use prun_core::finding::{Finding, Level, REPORT_VERSION, Report};
 use prun_engine::doctor;
+use prun_engine::executor::preflight;
 use prun_engine::git::Git;
 
 use crate::context::Context;
@@ -18,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let findings = findings(context);
+    let findings = findings(context)?;
     let has_problem = findings.iter().any(|finding| finding.level == Level::Problem);
     if args.json {
         context.ui.json(&Report { version: REPORT_VERSION, findings })?;
@@ -29,8 +30,11 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
 }
 
 /// Each part of prun that can judge the machine adds its own.
-fn findings(context: &Context) -> Vec<Finding> {
-    doctor::host(&doctor::look(&Git::from_env(), &context.home))
+fn findings(context: &Context) -> CliResult<Vec<Finding>> {
+    let mut findings = doctor::host(&doctor::look(&Git::from_env(), &context.home));
+    let registry = context.registry_here()?;
+    findings.extend(doctor::executors(registry.iter().map(|executor| (executor, preflight::check(executor)))));
+    Ok(findings)
 }
 
 fn print(context: &Context, finding: &Finding) -> CliResult<()> {

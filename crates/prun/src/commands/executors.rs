@@ -29,8 +29,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         context.ui.line(said)?;
         return Ok(ExitCode::Ok);
     }
-    for executor in context.registry()?.iter() {
-        let found = facts(executor, preflight::check(executor));
+    for executor in context.registry_here()?.iter() {
+        let found = preflight::check(executor);
+        let notes = found.notes.clone();
+        let found = facts(executor, found);
         let mut parts = vec![executor.name.to_string()];
         parts.extend(found.version);
         parts.push(format!("{} slots", found.slots));
@@ -43,6 +45,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
             parts.push(problem.message);
             parts.extend(problem.hint.map(|hint| format!("({hint})")));
         }
+        parts.extend(notes);
         context.ui.line(parts.join(" · "))?;
     }
     for run in context.driven_runs() {

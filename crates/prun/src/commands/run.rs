@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use prun_core::digest;
 use prun_core::event::Mode;
-use prun_core::gate;
+use prun_core::gate::{self, GateWorld};
 use prun_core::ids::{ExecutorName, RunId, Seq};
 use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
 use prun_engine::begin::{begin, living_twin};
-use prun_engine::executor::Registry;
 use prun_engine::files::Durability;
 use prun_engine::survey::{LoadedPlan, PlanError};
 
@@ -114,10 +113,7 @@ pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool) -> 
         return Err(CliError::usage(message).hint(hint));
     }
     context.ui.say(gate::summary(&loaded.plan, &survey.world));
-    let jobs = loaded
-        .plan
-        .jobs
-        .unwrap_or_else(|| slots(&loaded.plan, &context.registry().unwrap_or_else(|_| Registry::built_in(1))));
+    let jobs = loaded.plan.jobs.unwrap_or_else(|| slots(&loaded.plan, &survey.world));
     let run = begin(&context.home, loaded, &survey, jobs, Durability::from_env())?;
     if let Err(error) = supervisor::start(&context.home, &run, false) {
         // Nothing of a unit was started, so nothing is lost with it.
@@ -128,11 +124,11 @@ pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool) -> 
 }
 
 /// The sum of the slots of the plan's executors; units that are handed over need none of this machine's.
-fn slots(plan: &PlanFile, registry: &Registry) -> u32 {
+fn slots(plan: &PlanFile, world: &GateWorld) -> u32 {
     let mut names: Vec<&ExecutorName> = plan.units.iter().flat_map(|unit| &unit.executors).collect();
     names.sort();
     names.dedup();
-    let slots = names.into_iter().filter_map(|name| registry.get(name).ok()).map(|executor| executor.slots);
+    let slots = names.into_iter().filter_map(|name| world.executors.get(name)).map(|executor| executor.slots);
     slots.fold(0, u32::saturating_add).max(1)
 }
 

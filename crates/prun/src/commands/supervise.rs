@@ -26,7 +26,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let _ = rustix::process::setsid();
     contain::keep_descriptors_private();
     process::raise_descriptor_limit();
-    drive(context.workshop(&args.run)?, args.resume, || say_ready(context))?;
+    drive(context.workshop_to_drive(&args.run)?, args.resume, || say_ready(context))?;
     Ok(ExitCode::Ok)
 }
 

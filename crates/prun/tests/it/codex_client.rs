@@ -60,7 +60,7 @@ impl Codex {
 
     fn end(&self, child: Child) -> Ended {
         let output = child.wait_with_output().unwrap();
-        let mut reader = StreamReader::new(self.executor.stream());
+        let mut reader = StreamReader::new(self.executor.stream);
         let activities = reader.feed(&output.stdout);
         let last_message = std::fs::read_to_string(self.last_message()).unwrap_or_default();
         Ended { status: output.status, summary: reader.summary().clone(), activities, last_message }

@@ -15,6 +15,7 @@ mod doctor;
 mod examples;
 mod holds;
 mod input;
+mod real;
 mod scale;
 mod support;
 mod tidy;

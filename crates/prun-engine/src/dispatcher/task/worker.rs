@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::{TaskArgs, UsageError, text};
+use crate::executor::command::prompt_channel;
 use crate::executor::launch::launch_with;
 use crate::executor::program::ProgramProblem;
-use crate::executor::stream::StreamKind;
 use crate::executor::{ConfigError, LaunchError, LaunchRequest, Registry};
 use crate::spec::WorkerSpec;
 
@@ -22,8 +22,11 @@ pub(super) fn worker(
 ) -> Result<(WorkerSpec, Variables), UsageError> {
     let own = args.command.as_ref().map(|command| command.iter().map(lossy).collect::<Vec<_>>());
     let (mut worker, env) = match (&args.executor, own) {
-        (Some(_), own) => of_executor(args, own.as_deref(), var, &registry()?)?,
-        (None, Some(own)) => (plain(own), Vec::new()),
+        (Some(_), own) => of_executor(args, own.as_deref(), var, &registry()?, prompt_bytes(args, caller_dir))?,
+        (None, Some(own)) => {
+            let prompt = prompt_channel(&own, prompt_bytes(args, caller_dir))?;
+            (WorkerSpec { prompt, ..plain(own) }, Vec::new())
+        }
         (None, None) => (plain(codex_command(var)), Vec::new()),
     };
     // The worker starts in another directory: a relative path means the caller's.
@@ -38,10 +41,12 @@ fn of_executor(
     own: Option<&[String]>,
     var: &impl Fn(&str) -> Option<OsString>,
     registry: &Registry,
+    prompt_bytes: Option<u64>,
 ) -> Result<(WorkerSpec, Variables), UsageError> {
     let name = args.executor.as_ref().expect("it was looked at before");
     let executor = registry.get(name)?;
-    let request = LaunchRequest { command: own, plain: true, ..LaunchRequest::default() };
+    let is_root = rustix::process::getuid().is_root();
+    let request = LaunchRequest { command: own, plain: true, is_root, prompt_bytes, ..LaunchRequest::default() };
     let worker = match launch_with(executor, &request, var) {
         Ok(worker) => worker.ok_or_else(|| UsageError::NothingToStart(name.clone()))?,
         // Said by the dispatcher, as of any worker that cannot be started: 126 or 127.
@@ -61,7 +66,13 @@ fn program_of(problem: &ProgramProblem) -> String {
 }
 
 fn plain(argv: Vec<String>) -> WorkerSpec {
-    WorkerSpec { argv, stream: StreamKind::Plain, last_message_placeholder: None, model: None }
+    WorkerSpec { argv, ..WorkerSpec::default() }
+}
+
+/// The size of a prompt that is a file; of a pipe nobody can tell.
+fn prompt_bytes(args: &TaskArgs, caller_dir: &Path) -> Option<u64> {
+    let meta = caller_dir.join(&args.prompt_file).metadata().ok()?;
+    meta.is_file().then_some(meta.len())
 }
 
 /// The contract's command line.
@@ -87,6 +98,7 @@ mod tests {
     use super::super::tests::{LINE, parse, registry, spec};
     use super::*;
     use crate::dispatcher::task::spec_from_contract;
+    use crate::executor::stream::StreamKind;
 
     #[track_caller]
     fn check(vars: &[(&str, &str)], argv: &[&str]) {
@@ -135,13 +147,16 @@ mod tests {
     fn an_executor_that_cannot_take_the_unit_is_refused() {
         for (more, error) in [
             (&["--executor", "session"][..], "the executor session starts nothing; dispatch-task runs a worker"),
-            (&["--executor", "nobody"], "there is no executor \"nobody\"; there are codex, command, session"),
+            (
+                &["--executor", "nobody"],
+                "there is no executor \"nobody\"; there are claude, codex, command, gemini, opencode, qwen, session",
+            ),
             (&["--executor", "command"], "the executor command runs the unit's own command, and the unit has none"),
         ] {
             assert_eq!(worker_of(more, "").unwrap_err().to_string(), error);
         }
         assert!(worker_of(&["--executor", "codex", "--", "x"], "/bin/cat").is_err());
-        let template = worker_of(&["--executor", "command", "--", "w", "{prompt}"], "").unwrap_err();
-        assert!(template.to_string().contains("the prompt comes on stdin"), "{template}");
+        let shell = worker_of(&["--", "sh", "-c", "w {prompt}"], "").unwrap_err();
+        assert!(shell.to_string().contains("would run what the prompt says"), "{shell}");
     }
 }

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use prun_core::event::ProcessIdentity;
 use prun_core::ids::Attempt;
 use prun_core::outcome::AttemptFacts;
-use prun_engine::executor::stream::StreamKind;
 use prun_engine::process::identity;
 use prun_engine::spec::{AttemptSpec, Limits, Liveness, SPEC_VERSION, WorkerSpec};
 use prun_engine::state_dir::{find_in, read_facts};
@@ -59,9 +58,7 @@ impl Bench {
             state_parent: self.at("attempt"),
             worker: Some(WorkerSpec {
                 argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
-                stream: StreamKind::Plain,
-                last_message_placeholder: None,
-                model: None,
+                ..WorkerSpec::default()
             }),
             resumes: None,
             prompt_file: self.at("prompt.md"),
