@@ -7,7 +7,7 @@
 //! | rate-limit, network | held for a pause: 15 s, doubling, at most 16 min | waits, or goes to the next one where the pause is long |
 //! | context, permission | – | goes to another executor, never back; spends a retry |
 //! | setup, kill-failed | – | has failed |
-//! | anything else | – | another attempt while it has retries |
+//! | anything else | – | another attempt while it has retries, in the same session where that saves the work |
 //!
 //! What is not the unit's fault spends none of its retries: it counts against what the whole run may repeat
 //! ([`run_allowance`]). Every decision comes with its sentence.
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::duration;
 use crate::event::RetryHow;
 use crate::ids::{Attempt, ExecutorName};
-use crate::outcome::{Cause, Outcome};
+use crate::outcome::{Cause, Gap, Outcome};
 use crate::plan::model::COMMAND_EXECUTOR;
 use crate::time::Timestamp;
 use crate::unit::NextAttempt;
@@ -62,6 +62,10 @@ pub enum Spends {
 pub struct Situation<'a> {
     /// The verdict on the attempt.
     pub outcome: &'a Outcome,
+    /// The verdict as a sentence.
+    pub verdict: &'a str,
+    /// The session that the next attempt can go on in is there, and this attempt did not itself go on in one.
+    pub can_go_on: bool,
     /// When the limit is lifted, where the client said so.
     pub resets_at: Option<Timestamp>,
     /// Who did the attempt.
@@ -153,8 +157,36 @@ fn retry(situation: &Situation<'_>) -> Decision {
     }
     let first = RETRY_PAUSE_MILLIS << situation.retries_spent.min(6);
     let at = situation.now.plus(spread(first, situation.seed));
-    let next = Next::Again { at, spends: Spends::Retry, begins: NextAttempt::default(), bars: false };
-    Decision { hold: None, next, why: format!("attempt {} follows", situation.attempt.next()) }
+    let goes_on = situation.can_go_on && leaves_work(situation.outcome);
+    let (how, where_) = if goes_on { (RetryHow::Continue, " in its session") } else { (RetryHow::Fresh, "") };
+    let message = if goes_on {
+        format!("Your last attempt was not accepted: {}.", situation.verdict)
+    } else {
+        format!("An attempt before this one, of which nothing is here, was not accepted: {}.", situation.verdict)
+    };
+    let begins = NextAttempt { how, message: Some(message) };
+    let next = Next::Again { at, spends: Spends::Retry, begins, bars: false };
+    Decision { hold: None, next, why: format!("attempt {} follows{where_}", situation.attempt.next()) }
+}
+
+/// Whether an attempt that ended so has left work that is worth going on with, and a workspace and a session that
+/// can be trusted.
+fn leaves_work(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Succeeded | Outcome::Stopped(_) => false,
+        // What could not be harvested could not be harvested again.
+        Outcome::Incomplete(gap) => *gap != Gap::Harvest,
+        Outcome::Failed(cause) => matches!(
+            cause,
+            Cause::Verify
+                | Cause::ExitCode
+                | Cause::Signal
+                | Cause::Oom
+                | Cause::IdleStall
+                | Cause::HardTimeout
+                | Cause::Worker
+        ),
+    }
 }
 
 /// Until somebody did something about it.
@@ -281,7 +313,6 @@ fn listed(executors: &[ExecutorName]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Gap;
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
 
@@ -305,6 +336,8 @@ mod tests {
         let others: Vec<ExecutorName> = case.others.iter().map(|name| name.parse().unwrap()).collect();
         let mut situation = Situation {
             outcome: &case.outcome,
+            verdict: "no result",
+            can_go_on: false,
             resets_at: None,
             executor: &case.executor.parse().unwrap(),
             attempt: Attempt(1),
@@ -340,6 +373,16 @@ mod tests {
         let rows: &[(&str, Case)] = &[
             ("succeeded", Case { outcome: Outcome::Succeeded, ..failed(Cause::Worker) }),
             ("incomplete", Case { outcome: Outcome::Incomplete(Gap::NoResult), ..failed(Cause::Worker) }),
+            (
+                "incomplete, session",
+                Case {
+                    change: |s| s.can_go_on = true,
+                    outcome: Outcome::Incomplete(Gap::NoResult),
+                    ..failed(Cause::Worker)
+                },
+            ),
+            ("verify, session", Case { change: |s| s.can_go_on = true, ..failed(Cause::Verify) }),
+            ("no work, session", Case { change: |s| s.can_go_on = true, ..failed(Cause::NoWork) }),
             ("worker", failed(Cause::Worker)),
             ("worker, third", Case { change: |s| s.retries_spent = 2, ..failed(Cause::Worker) }),
             ("worker, none left", Case { change: |s| s.retries_left = 0, ..failed(Cause::Worker) }),
@@ -376,6 +419,9 @@ mod tests {
         insta::assert_snapshot!(table, @r##"
         succeeded: - | settle | -
         incomplete: - | Fresh at 1000, Retry | attempt 2 follows
+        incomplete, session: - | Continue at 1000, Retry | attempt 2 follows in its session
+        verify, session: - | Continue at 1000, Retry | attempt 2 follows in its session
+        no work, session: - | Fresh at 1000, Retry | attempt 2 follows
         worker: - | Fresh at 1000, Retry | attempt 2 follows
         worker, third: - | Fresh at 4000, Retry | attempt 2 follows
         worker, none left: - | settle | -

@@ -1,7 +1,7 @@
 //! The verdict on an attempt and what follows from it: retries, holds of executors, units that nobody can take.
 
 use super::Supervisor;
-use crate::event::{RunEvent, UnitEvent};
+use crate::event::{RetryHow, RunEvent, UnitEvent};
 use crate::explain::outcome_sentence;
 use crate::ids::{ExecutorName, UnitId};
 use crate::judge::judge;
@@ -37,7 +37,7 @@ impl Supervisor {
         if stop.is_some() || self.run.stop.is_some() {
             return self.record_unit(id, UnitEvent::UnitSettled { facts, outcome, why: verdict }, now);
         }
-        let Decision { hold, next, why } = self.decide(unit, &outcome, facts.as_deref(), now);
+        let Decision { hold, next, why } = self.decide(unit, &outcome, &verdict, facts.as_deref(), now);
         if let Some((hold, executor)) = hold.zip(unit.attempts.last().map(|last| last.executor.clone())) {
             self.hold(&executor, hold, &verdict, now);
         }
@@ -51,7 +51,14 @@ impl Supervisor {
         self.record_unit(id, event, now);
     }
 
-    fn decide(&self, unit: &Unit, outcome: &Outcome, facts: Option<&AttemptFacts>, now: Now) -> Decision {
+    fn decide(
+        &self,
+        unit: &Unit,
+        outcome: &Outcome,
+        verdict: &str,
+        facts: Option<&AttemptFacts>,
+        now: Now,
+    ) -> Decision {
         let Some(last) = unit.attempts.last() else {
             return Decision { hold: None, next: Next::Settle, why: String::new() };
         };
@@ -59,8 +66,12 @@ impl Supervisor {
         let faults = self.run.faults.get(&last.executor).copied().unwrap_or(0);
         // An attempt that began before the hold is not one more in a row.
         let faults = faults.saturating_sub(u32::from(self.run.holds.contains_key(&last.executor)));
+        let has_session = facts.is_some_and(|facts| facts.session.is_some() && !facts.dispatcher_died);
         decide(&Situation {
             outcome,
+            verdict,
+            // What went wrong twice in one session is better begun anew.
+            can_go_on: has_session && last.begins.how == RetryHow::Fresh,
             resets_at: facts.and_then(|facts| facts.error.as_ref()?.resets_at),
             executor: &last.executor,
             attempt: last.attempt,

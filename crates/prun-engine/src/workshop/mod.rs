@@ -108,6 +108,8 @@ struct Previous {
     session: Option<Resumed>,
     /// The set-up command of its workspace has come to a good end.
     is_set_up: bool,
+    /// The output of the unit's check, where that failed.
+    failed_check: Option<PathBuf>,
 }
 
 impl Workshop {
@@ -208,6 +210,7 @@ impl Workshop {
             // Nobody else can go on with an executor's session.
             session: session(record).filter(|_| record.executor == executor).as_ref().map(resumed),
             is_set_up: is_set_up(&state.attempts, record.attempt),
+            failed_check: failed_check(record),
         });
         let (base, repo, subdir, unseen) = (base_of(setup), setup.repo.clone(), setup.subdir.clone(), setup.unseen);
         let has_queued = self.has_queued_checkout(run);
@@ -229,6 +232,11 @@ fn is_set_up(attempts: &[AttemptRecord], attempt: Attempt) -> bool {
         }
     }
     false
+}
+
+fn failed_check(record: &AttemptRecord) -> Option<PathBuf> {
+    let check = record.facts.as_ref()?.verify.as_ref().filter(|check| !check.ok)?;
+    Some(PathBuf::from(&check.log))
 }
 
 /// The base that a run was started with.

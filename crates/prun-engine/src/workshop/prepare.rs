@@ -1,6 +1,7 @@
 //! An attempt made ready: its directory and fence, its workspace, what its worker is told, its spec.
 
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use prun_core::plan::model::DEFAULT_FIRST_OUTPUT_MILLIS;
 use rustix::fs::{FlockOperation, flock};
 
 use super::checkouts::{Workspace, previous_workspace, remove_workspace};
-use super::{CHECK_LIMIT, Order, Workshop};
+use super::{CHECK_LIMIT, Order, Previous, Workshop};
 use crate::brief::{BriefFacts, compose, follow_up};
 use crate::executor::stream::StreamKind;
 use crate::executor::{Executor, Kind, LaunchRequest, launch};
@@ -27,6 +28,9 @@ const GRACE_MILLIS: u64 = 2_000;
 
 /// What a tail may hold (design, section 5).
 const OUTPUT_BYTES: u64 = 256 << 20;
+
+/// Bytes of a failed check's output that go into the next prompt: its end.
+const CHECK_OUTPUT: u64 = 4096;
 
 /// An attempt that is ready to be dispatched.
 #[derive(Debug)]
@@ -153,7 +157,8 @@ impl Workshop {
             result: &result,
             submit_as: is_session.then_some(submit_as.as_str()),
         };
-        let message = order.next.message.as_deref();
+        let message = order.next.message.as_deref().map(|message| with_check(message, order.previous.as_ref()));
+        let message = message.as_deref();
         if resumes {
             return follow_up(message.unwrap_or("Go on with the task."), &facts);
         }
@@ -163,6 +168,22 @@ impl Workshop {
             None => task.to_owned(),
         };
         compose(self.plan.context.as_ref().and_then(prun_core::plan::Prompt::text), &task, &facts)
+    }
+}
+
+/// What a worker is told of the attempt before, with the end of what the unit's check said to it.
+fn with_check(message: &str, previous: Option<&Previous>) -> String {
+    let output = previous.and_then(|previous| {
+        let mut log = File::open(previous.failed_check.as_ref()?).ok()?;
+        let length = log.metadata().ok()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(CHECK_OUTPUT))).ok()?;
+        let mut end = Vec::new();
+        log.take(CHECK_OUTPUT).read_to_end(&mut end).ok()?;
+        Some(String::from_utf8_lossy(&end).trim().to_owned())
+    });
+    match output.filter(|output| !output.is_empty()) {
+        Some(output) => format!("{message}\n\nThe check of that attempt said:\n\n{output}"),
+        None => message.to_owned(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! `prun retry`: another attempt at a settled unit.
 
 use prun_core::event::RetryHow;
-use prun_core::outcome::CheckFacts;
 use prun_core::supervise::Command;
 use prun_core::unit::Unit;
 
@@ -9,9 +8,6 @@ use crate::context::{Context, Intent};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::supervisor;
-
-/// Bytes of a failed check's output that go into the next prompt: its last 4 KiB.
-const CHECK_OUTPUT: usize = 4096;
 
 /// Try a settled unit again; the old attempt is kept
 #[derive(Debug, clap::Args)]
@@ -52,20 +48,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     Ok(ExitCode::Ok)
 }
 
-/// Why the last attempt was not good enough, with the output of a check that failed.
+/// Why the last attempt was not good enough. What a check said to it is added where the prompt is made.
 fn reason(unit: &Unit) -> Option<String> {
-    let outcome = unit.outcome()?;
-    let why = prun_core::explain::outcome_sentence(outcome, unit.facts());
-    let failed = unit.facts().and_then(|facts| facts.verify.as_ref()).filter(|check| !check.ok);
-    let output = failed.and_then(output_of);
-    Some(match output {
-        Some(output) => format!("Your last attempt was not accepted: {why}.\n\n{output}"),
-        None => format!("Your last attempt was not accepted: {why}."),
-    })
-}
-
-fn output_of(check: &CheckFacts) -> Option<String> {
-    let bytes = std::fs::read(&check.log).ok()?;
-    let end = bytes.get(bytes.len().saturating_sub(CHECK_OUTPUT)..)?;
-    Some(String::from_utf8_lossy(end).into_owned())
+    let why = prun_core::explain::outcome_sentence(unit.outcome()?, unit.facts());
+    Some(format!("Your last attempt was not accepted: {why}."))
 }

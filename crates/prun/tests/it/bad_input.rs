@@ -382,7 +382,7 @@ fn prompts_on_the_command_line_are_checked_as_well() {
     exit 2
     --- stderr
     error: -p: no executor is called nobody
-    hint: there are: codex, command, session
+    hint: there are: claude, codex, command, gemini, opencode, qwen, session
     ");
     for args in
         [&["run", "--command", "true"][..], &["run", "-p", "x", "prun.toml"], &["run", "-j", "0"], &["nonsense"]]

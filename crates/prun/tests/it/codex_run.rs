@@ -1,5 +1,5 @@
-//! The real Codex through a whole run: units that edit files with Codex's own shell tool, a spent usage
-//! limit, and a thread that goes on.
+//! The real Codex and Claude Code through a whole run: units that edit files with the client's own shell tool, a
+//! spent usage limit, and a session that goes on.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -12,14 +12,15 @@ use prun_core::unit::Unit;
 use prun_engine::home::Home;
 use prun_engine::ledger::Reader;
 use prun_engine::runs;
-use prun_testkit::clients::{self, client_home, codex_config, codex_env};
+use prun_testkit::clients::{Client, client_home};
 use prun_testkit::fake_model::{Server, Step, directive};
 use tempfile::TempDir;
 
 const PRUN: &str = env!("CARGO_BIN_EXE_prun");
 
-/// A repository, and a prun whose Codex knows nobody but the scripted model.
+/// A repository, and a prun whose client knows nobody but the scripted model.
 struct World {
+    client: Client,
     server: Server,
     client_home: TempDir,
     dir: TempDir,
@@ -28,9 +29,13 @@ struct World {
 impl World {
     /// `None` where the client is not installed: the test is skipped then.
     fn new() -> Option<Self> {
+        Self::of(Client::Codex)
+    }
+
+    fn of(client: Client) -> Option<Self> {
         let server = Server::start();
-        let config = codex_config(&clients::codex()?, &server);
-        let world = Self { server, client_home: client_home(), dir: tempfile::tempdir().unwrap() };
+        let config = client.config(&client.installed()?, &server);
+        let world = Self { client, server, client_home: client_home(), dir: tempfile::tempdir().unwrap() };
         std::fs::create_dir_all(world.at("repo/src")).unwrap();
         std::fs::create_dir(world.at("home")).unwrap();
         std::fs::write(world.at("config.toml"), config).unwrap();
@@ -47,23 +52,24 @@ impl World {
         Some(world)
     }
 
-    /// Runs a plan of units of the executor `codex`: a name and what the model says.
+    /// Runs a plan of units of the client: a name and what the model says.
     fn run(&self, units: &[(&str, &[Step])]) -> Output {
         self.run_with(units, &["run", "../plan.toml"])
     }
 
     fn run_with(&self, units: &[(&str, &[Step])], args: &[&str]) -> Output {
-        self.run_plan("", units, args)
+        self.run_plan("", 0, units, args)
     }
 
-    /// The same with other keys of the plan.
-    fn run_plan(&self, keys: &str, units: &[(&str, &[Step])], args: &[&str]) -> Output {
-        let header = "[defaults]\nexecutor = \"codex\"\nretries = 0\n";
+    /// The same with other keys of the plan, and with retries.
+    fn run_plan(&self, keys: &str, retries: u32, units: &[(&str, &[Step])], args: &[&str]) -> Output {
+        let name = self.client.name();
+        let header = format!("[defaults]\nexecutor = \"{name}\"\nretries = {retries}\n");
         let unit = |(id, steps): &(&str, &[Step])| {
             format!("[[unit]]\nid = \"{id}\"\nprompt = '''\nDo as the model says.\n{}\n'''\n", directive(steps))
         };
         let plan: String = units.iter().map(unit).collect();
-        let head = format!("version = 1\ntitle = \"codex\"\nrepo = \"repo\"\n{keys}{header}");
+        let head = format!("version = 1\ntitle = \"t\"\nrepo = \"repo\"\n{keys}{header}");
         std::fs::write(self.at("plan.toml"), head + &plan).unwrap();
         self.prun(args)
     }
@@ -76,7 +82,11 @@ impl World {
 
     fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command.args(args).env_clear().envs(codex_env(self.client_home.path())).current_dir(self.at("repo"));
+        command
+            .args(args)
+            .env_clear()
+            .envs(self.client.env(self.client_home.path(), &self.server))
+            .current_dir(self.at("repo"));
         command.env("XDG_RUNTIME_DIR", self.dir.path()).stdin(Stdio::null());
         command
     }
@@ -207,7 +217,7 @@ fn c18_codex_behind_the_guard_cannot_write_the_repository() {
          git push -q {repo} HEAD:refs/heads/evil; echo 'by u' >> src/b.txt"
     );
     let steps = [Step::sh(tries), result("u"), Step::text("Done.")];
-    let run = world.run_plan("guard = \"mount\"\n", &[("u", &steps)], &["run", "../plan.toml"]);
+    let run = world.run_plan("guard = \"mount\"\n", 0, &[("u", &steps)], &["run", "../plan.toml"]);
     assert_eq!(run.status.code(), Some(0), "{}", said(&run));
     let unit = world.unit("u");
     assert_eq!(unit.outcome(), Some(&Outcome::Succeeded), "{unit:?}");
@@ -216,4 +226,27 @@ fn c18_codex_behind_the_guard_cannot_write_the_repository() {
     assert!(!world.at("repo/.git/hooks/pre-commit").exists() && !world.at("repo/.git/refs/heads/evil").exists());
     let asked = world.server.bodies().last().unwrap().to_string();
     assert!(asked.matches("Read-only file system").count() >= 2, "{asked}");
+}
+
+#[test]
+fn a_retry_goes_on_by_itself_in_the_session_with_the_reason_in_the_prompt() {
+    for client in [Client::Codex, Client::Claude] {
+        let Some(world) = World::of(client) else { return };
+        // It edits and stops without a result; the next attempt knows why it is there.
+        let steps =
+            [Step::sh("echo more >> src/a.txt"), Step::text("I stop here.").once(), result("u"), Step::text("Done.")];
+        let run = world.run_plan("", 1, &[("u", &steps)], &["run", "../plan.toml"]);
+        assert_eq!(run.status.code(), Some(0), "{client:?} {}", said(&run));
+        let unit = world.unit("u");
+        let [one, two] = &unit.attempts[..] else { panic!("{unit:?}") };
+        assert_eq!(one.outcome, Some(Outcome::Incomplete(Gap::Contract)), "{client:?}");
+        assert_eq!((two.begins.how, &two.outcome), (RetryHow::Continue, &Some(Outcome::Succeeded)), "{client:?}");
+        let session = |record: &prun_core::unit::AttemptRecord| record.facts.as_ref().unwrap().session.clone();
+        assert_eq!(session(one), session(two), "{client:?}");
+        let asked = world.server.bodies().last().unwrap().to_string();
+        assert!(asked.contains("Your last attempt was not accepted: the result lacks"), "{client:?} {asked}");
+        assert!(asked.contains("I stop here."), "{client:?} {asked}");
+        let brief = said(&world.prun(&["brief", "u"]));
+        assert!(brief.contains("Your last attempt was not accepted") && brief.contains("prun brief"), "{brief}");
+    }
 }
