@@ -116,6 +116,8 @@ impl Bench {
             deliverables: Vec::new(),
             expects_changes: true,
             harvest: None,
+            guard: None,
+            place: 0,
         }
     }
 
