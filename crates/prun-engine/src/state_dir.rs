@@ -4,7 +4,7 @@
 //! `facts.json` stand beside them. Nothing in a state dir is executed, or trusted as a path unchecked.
 
 use std::fmt::Write as _;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -73,6 +73,21 @@ impl StateDir {
         let root = parent.join(name(caller_dir, unit, std::process::id(), &random));
         DirBuilder::new().mode(0o700).create(&root).map_err(FileError::at("create the state dir", &root))?;
         Ok(Self { root })
+    }
+
+    /// Holds it for its dispatcher: the lock lasts until the dispatcher is gone and what it was starting has become
+    /// its program. `None` where the file system has no locks.
+    #[must_use]
+    pub fn hold(&self) -> Option<File> {
+        let dir = File::open(&self.root).ok()?;
+        dir.try_lock().is_ok().then_some(dir)
+    }
+
+    /// Whether anybody holds it. What cannot be told counts as nobody.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let held = |dir: File| matches!(dir.try_lock_shared(), Err(TryLockError::WouldBlock));
+        File::open(&self.root).is_ok_and(held)
     }
 
     /// The directory itself.
@@ -218,12 +233,21 @@ pub fn find_in(attempt_dir: &Path) -> Option<PathBuf> {
     found.max_by_key(|entry| entry.metadata().and_then(|meta| meta.modified()).ok()).map(|entry| entry.path())
 }
 
-/// The one name of a result's path: its directory with links and `..` resolved. The file itself need not
-/// exist.
+/// The one name of a result's path: with links and `..` resolved. The file itself need not exist, nor what a link
+/// leads to.
 #[must_use]
 pub fn canonical_result(path: &Path) -> PathBuf {
-    let resolved = path.parent().and_then(|dir| dir.canonicalize().ok()).zip(path.file_name());
-    resolved.map_or_else(|| path.to_owned(), |(dir, name)| dir.join(name))
+    /// No longer chain of links is followed by the kernel.
+    const LINKS: usize = 40;
+    let mut found = path.to_owned();
+    for _ in 0..LINKS {
+        if let Some((dir, name)) = found.parent().and_then(|dir| dir.canonicalize().ok()).zip(found.file_name()) {
+            found = dir.join(name);
+        }
+        let Ok(target) = std::fs::read_link(&found) else { break };
+        found = found.parent().map_or_else(|| target.clone(), |dir| dir.join(&target));
+    }
+    found
 }
 
 /// `N` random bytes in hex.
@@ -292,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn a_state_dir_is_held_until_its_dispatcher_is_gone() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = StateDir::create(parent.path(), Path::new("/x"), &unit()).unwrap();
+        assert!(!dir.is_held());
+        let held = dir.hold();
+        assert!(held.is_some() && dir.is_held() && dir.hold().is_none());
+        drop(held);
+        assert!(!dir.is_held());
+        assert!(!StateDir::at("/nowhere/at/all").is_held());
+    }
+
+    #[test]
     fn an_identity_is_read_back() {
         let parent = tempfile::tempdir().unwrap();
         let dir = StateDir::create(parent.path(), Path::new("/x"), &unit()).unwrap();
@@ -318,5 +354,9 @@ mod tests {
         std::os::unix::fs::symlink(&real, real.join("sub/link")).unwrap();
         assert_eq!(canonical_result(&real.join("sub/link/out.md")), real.join("out.md"));
         assert_eq!(canonical_result(Path::new("/nowhere/out.md")), Path::new("/nowhere/out.md"));
+        std::os::unix::fs::symlink("../out.md", real.join("sub/to-be")).unwrap();
+        assert_eq!(canonical_result(&real.join("sub/to-be")), real.join("out.md"), "a link to what is not there yet");
+        std::os::unix::fs::symlink("loop", real.join("loop")).unwrap();
+        assert_eq!(canonical_result(&real.join("loop")), real.join("loop"));
     }
 }

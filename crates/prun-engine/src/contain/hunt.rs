@@ -61,8 +61,9 @@ impl Hunt {
     }
 
     /// Stops what `find` finds until it finds nothing new, then kills all of it, so that nothing can fork
-    /// away between the look and the kill.
-    pub(super) fn freeze_and_kill(&mut self, find: &mut dyn FnMut() -> Vec<ProcessStat>) {
+    /// away between the look and the kill. Whether anything was new.
+    pub(super) fn freeze_and_kill(&mut self, find: &mut dyn FnMut() -> Vec<ProcessStat>) -> bool {
+        let known = self.seen.len();
         loop {
             let new: Vec<ProcessStat> =
                 find().into_iter().filter(|stat| !self.seen.contains_key(&(stat.pid, stat.start_ticks))).collect();
@@ -76,6 +77,7 @@ impl Hunt {
         for prey in self.seen.values() {
             signal(&prey.process, Signal::KILL);
         }
+        self.seen.len() > known
     }
 
     fn remember(&mut self, stat: &ProcessStat) -> &Prey {

@@ -1,14 +1,19 @@
 //! The containment that is in force for an attempt: all rungs that there are, at once.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use prun_core::outcome::SweepFacts;
 
 use super::cgroup::{Group, GroupUsage, own_place};
 use super::hunt::{Hunt, pause};
+use super::linux::Children;
 use super::{Rungs, SWEEP_BOUND, TOKEN_VARIABLE, become_subreaper};
 use crate::process::{ProcessStat, descendants, is_alive, own_identity, stat, with_environment_entry};
 use crate::state_dir::Identity;
+
+/// How long a strike at processes that flee goes on before they are looked at again.
+const STRIKE: Duration = Duration::from_millis(50);
 
 /// What holds an attempt's processes together. A rung that cannot be set up is dropped, which shows in
 /// [`names`](Self::names).
@@ -85,6 +90,7 @@ impl Containment {
     pub fn sweep(&self, collect: &mut dyn FnMut() -> bool) -> SweepFacts {
         let mut hunt = Hunt::new(SWEEP_BOUND);
         let mut survivors = Vec::new();
+        let mut rounds = 0_u32;
         loop {
             let is_clean = !self.is_anything_left(collect());
             if is_clean && self.vouches() || hunt.is_quiet(is_clean) {
@@ -94,14 +100,22 @@ impl Containment {
                 hunt.note(group.processes());
                 group.kill();
             }
-            hunt.freeze_and_kill(&mut || self.find());
+            // What is new once all that was there is stopped is being born all the time.
+            let is_fleeing = hunt.freeze_and_kill(&mut || self.find()) && rounds > 0;
+            if is_fleeing && self.is_subreaper {
+                strike(collect);
+            }
             if hunt.is_over() {
                 survivors = self.living();
+                if survivors.is_empty() {
+                    survivors = newborn(collect);
+                }
                 break;
             }
             if !self.vouches() || self.is_anything_left(collect()) {
                 pause();
             }
+            rounds += 1;
         }
         // Where the bound ended it, only dead entries that another process keeps may be left: no proof.
         let proven = self.vouches() && !hunt.is_over();
@@ -136,6 +150,25 @@ impl Containment {
         pids.dedup();
         pids
     }
+}
+
+/// Kills this process's children as fast as they turn up: what forks the next and ends, all the time, is met by
+/// little else. Under a subreaper all that descends from it becomes its child in the end.
+fn strike(collect: &mut dyn FnMut() -> bool) {
+    let Some(children) = Children::open() else { return };
+    let until = Instant::now() + STRIKE;
+    while collect() && Instant::now() < until {
+        children.kill();
+    }
+}
+
+/// The children that turn up between two looks: something lives that is too brief to be met.
+fn newborn(collect: &mut dyn FnMut() -> bool) -> Vec<u32> {
+    let Some(children) = Children::open() else { return Vec::new() };
+    let before = children.list();
+    pause();
+    collect();
+    children.list().into_iter().filter(|child| !before.contains(child)).collect()
 }
 
 /// Ends what is left of an attempt whose dispatcher is gone: its group, the worker that it recorded, what

@@ -1,9 +1,47 @@
 //! The system calls of containment on Linux: subreaper, descriptors, collecting children.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use prun_core::outcome::Exit;
-use rustix::process::{getpid, set_child_subreaper};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
 use super::{Collected, Reaped};
+
+/// The kernel's list of this process's own children, held open: one call reads it afresh. The children of other
+/// threads are not in it; a dispatcher has none.
+#[derive(Debug)]
+pub(super) struct Children(File);
+
+impl Children {
+    /// Opens the list. `None` where the kernel keeps none.
+    pub(super) fn open() -> Option<Self> {
+        let own = std::process::id();
+        File::open(format!("/proc/self/task/{own}/children")).ok().map(Self)
+    }
+
+    /// The children as of now, the dead ones that nobody has collected among them.
+    pub(super) fn list(&self) -> Vec<u32> {
+        let mut text = [0; 4096];
+        // Of a longer list the beginning will do: what is in it goes, and the rest comes to the front.
+        let count = self.0.read_at(&mut text, 0).unwrap_or(0);
+        let whole = if count == text.len() { text.iter().rposition(|byte| *byte == b' ').unwrap_or(0) } else { count };
+        let words = std::str::from_utf8(&text[..whole]).unwrap_or_default().split_ascii_whitespace();
+        words.filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// Kills all of them at once, and returns who they are. A child that only this process can collect keeps its
+    /// number until then, so that no other process can be hit: what identifies a process elsewhere would take
+    /// longer than some of these live.
+    pub(super) fn kill(&self) -> Vec<u32> {
+        let children = self.list();
+        for pid in children.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
+            // One that has ended meanwhile needs none.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        children
+    }
+}
 
 /// Makes every orphan that descends from this process its child. `false` where the system cannot.
 pub fn become_subreaper() -> bool {

@@ -43,6 +43,8 @@ pub(super) struct Attempt {
     pub(super) signals: Signals,
     pub(super) containment: Containment,
     pub(super) started_at: Timestamp,
+    /// Lets who cleans up after us wait for what we were just starting.
+    _held: Option<File>,
 }
 
 impl Attempt {
@@ -66,6 +68,7 @@ impl Attempt {
             None => None,
         };
         let state = StateDir::create(&spec.state_parent, &caller_dir, &spec.unit)?;
+        let held = state.hold();
         let result = ResultFile::observe(&spec.result_file);
         let started_at = now();
         let tail = open_append(&state.tail()).map_err(FileError::at("create", &state.tail()))?;
@@ -90,8 +93,10 @@ impl Attempt {
             signals,
             containment,
             started_at,
+            _held: held,
         };
-        attempt.write_identity(None);
+        // Without a record nobody could end what a killed dispatcher leaves behind.
+        attempt.state.write_identity(&attempt.identity(None))?;
         attempt.containment.make_group();
         attempt.make_known(claim);
         Ok(attempt)
@@ -113,13 +118,22 @@ impl Attempt {
             let mut line = b"STATE-DIR ".to_vec();
             line.extend_from_slice(self.state.root().as_os_str().as_encoded_bytes());
             line.push(b'\n');
-            // A reader that has gone away is no reason to drop the unit.
-            let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
+            // A reader that has gone away is no reason to drop the unit; stderr may still be read.
+            if let Err(error) = stdout.write_all(&line).and_then(|()| stdout.flush()) {
+                diagnose(&format!("cannot write to stdout: {error}; the state dir is {}", self.state.root().display()));
+            }
         }
     }
 
-    pub(super) fn write_identity(&self, worker: Option<ProcessIdentity>) {
-        let identity = Identity {
+    /// Records the worker. It is found by its token, too.
+    pub(super) fn write_identity(&self, worker: ProcessIdentity) {
+        if let Err(error) = self.state.write_identity(&self.identity(Some(worker))) {
+            diagnose(&error.to_string());
+        }
+    }
+
+    fn identity(&self, worker: Option<ProcessIdentity>) -> Identity {
+        Identity {
             version: IDENTITY_VERSION,
             dispatcher: own_identity(),
             worker,
@@ -127,9 +141,6 @@ impl Attempt {
             cgroup: self.containment.group_path().map(Path::to_owned),
             read_only: self.spec.guard.as_ref().map(|guard| guard.read_only.clone()).unwrap_or_default(),
             token: self.token.clone(),
-        };
-        if let Err(error) = self.state.write_identity(&identity) {
-            diagnose(&error.to_string());
         }
     }
 

@@ -102,7 +102,7 @@ impl Attempt {
         let mut reaper = Reaper::of(leader);
         // It cannot have been collected yet, so its number is its own.
         let process = identity(leader).unwrap_or_else(|| ProcessIdentity { pid: leader, ..own_identity() });
-        self.write_identity(Some(process.clone()));
+        self.write_identity(process.clone());
         let watch = Watch {
             leader,
             limits: &self.spec.limits,

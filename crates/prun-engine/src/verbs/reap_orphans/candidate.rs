@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::poll;
+use rustix::time::Timespec;
 
 use super::super::record::{self, Dispatcher};
 use super::{Observed, Recorded, Worker};
@@ -13,6 +17,9 @@ use crate::state_dir::{IDENTITY_VERSION, Identity, StateDir, read_identity};
 
 /// No record of a dispatch is larger.
 const RECORD_LIMIT: u64 = 1 << 20;
+
+/// How long a start that was under way is waited for.
+const START_BOUND: Duration = Duration::from_secs(2);
 
 /// Directories below a control group that are looked into.
 const CGROUP_DEPTH: u32 = 8;
@@ -45,6 +52,9 @@ impl Candidate {
         };
         let (worker, other) = match &recorded {
             Recorded::Identity(identity) => {
+                if !dispatcher_alive {
+                    wait_for_start(dir);
+                }
                 let other = self.other(identity);
                 let missed = || if dispatcher_alive { None } else { brief(dir, identity) };
                 (worker(identity), other.or_else(missed))
@@ -57,6 +67,16 @@ impl Candidate {
     fn other(&self, identity: &Identity) -> Option<u32> {
         let carrier = self.by_token.get(identity.token.as_bytes()).copied();
         carrier.or_else(|| identity.cgroup.as_deref().and_then(|group| member(group, CGROUP_DEPTH)))
+    }
+}
+
+/// Waits for what a dispatcher was starting when it was killed: until it has become its program, nothing marks it.
+fn wait_for_start(dir: &Path) {
+    let dir = StateDir::at(dir);
+    let until = Instant::now() + START_BOUND;
+    while dir.is_held() && Instant::now() < until {
+        let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let _ = poll(&mut [], Some(&pause));
     }
 }
 
