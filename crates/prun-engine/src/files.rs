@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// How the temporary file of a write that is under way is named; after a crash it may stay behind.
@@ -68,11 +68,9 @@ pub fn write_atomically_with_mode(
     mode: u32,
 ) -> Result<(), FileError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut temp = tempfile::Builder::new()
-        .prefix(TEMPORARY_PREFIX)
-        .permissions(std::fs::Permissions::from_mode(mode))
-        .tempfile_in(dir)
-        .map_err(FileError::at("create a temporary file in", dir))?;
+    let create = |beside: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).open(beside);
+    let mut temp =
+        tempfile::Builder::new().prefix(TEMPORARY_PREFIX).make_in(dir, create).map_err(FileError::at("write", path))?;
     temp.write_all(bytes).map_err(FileError::at("write", path))?;
     if durability == Durability::Synced {
         temp.as_file().sync_data().map_err(FileError::at("sync", path))?;

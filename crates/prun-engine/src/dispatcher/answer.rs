@@ -76,7 +76,11 @@ impl Answer<'_> {
                 Some(self.facts(channel, bytes, size, &path, true))
             }
             Err(second) => {
-                diagnose(&format!("{error}; {second}; there is no result"));
+                let tail = self.state.tail();
+                diagnose(&format!(
+                    "{error}; {second}; there is no result, only what the worker said, in {}",
+                    tail.display()
+                ));
                 None
             }
         }

@@ -58,8 +58,17 @@ impl Signals {
     }
 }
 
-/// Gives every signal its default disposition, but PIPE, which is ignored so that a reader of our output
-/// may go away, and unblocks all of them.
+/// What a child does before it becomes another program: an ignored signal would stay ignored there. (PIPE is given
+/// back by the standard library.)
+#[expect(unsafe_code, reason = "dispositions have no safe wrapper")]
+pub(super) fn give_back_dispositions() {
+    // SAFETY: SIG_DFL is a valid disposition, and `signal` is async-signal-safe.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+}
+
+/// Gives every signal its default disposition and unblocks all of them. Two are ignored, and become errors of the
+/// write that causes them: PIPE, so that a reader of our output may go away, and XFSZ, so that a limit on the size
+/// of files does not end who has a result to save.
 #[expect(unsafe_code, reason = "dispositions and the signal mask have no safe wrapper")]
 fn reset_dispositions() {
     // The thread library's own signals and those that the language runtime watches stay as they are.
@@ -71,6 +80,7 @@ fn reset_dispositions() {
     // SAFETY: SIG_IGN is a valid disposition; `set` is initialised by `sigemptyset` before it is read.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());

@@ -12,6 +12,7 @@ use std::process::Command;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, getpid, getppid};
 
+use super::signals::give_back_dispositions;
 use crate::contain::Group;
 use crate::spec::GuardSpec;
 use crate::workspace::guard::Guard;
@@ -86,6 +87,7 @@ fn unguarded(error: &io::Error) -> StartError {
 
 /// What the child does before it becomes the program.
 fn become_worker(entrance: Option<&File>, dispatcher: Pid) -> io::Result<()> {
+    give_back_dispositions();
     if let Some(entrance) = entrance {
         // Where it fails, the dispatcher sees it afterwards and does not claim the group.
         let _ = rustix::io::write(entrance, b"0");

@@ -2,6 +2,7 @@
 
 mod escape;
 mod life;
+mod loss;
 mod settle;
 mod tails;
 mod task;
