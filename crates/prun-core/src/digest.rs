@@ -239,6 +239,7 @@ mod tests {
             units,
             holds: Vec::new(),
             past_holds: Vec::new(),
+            paused: None,
             repository_touched: Vec::new(),
             landed: Vec::new(),
             landing_trouble: None,

@@ -227,6 +227,13 @@ pub enum RunEvent {
         /// Which.
         executor: ExecutorName,
     },
+    /// The machine is too busy for one more unit.
+    StartsPaused {
+        /// What it is short of, in a sentence.
+        why: String,
+    },
+    /// Units start again.
+    StartsResumed,
     /// 80 % of a budget are spent.
     BudgetWarned {
         /// What is counted, used and allowed, in a sentence.
@@ -327,6 +334,9 @@ pub struct UnitSetup {
     pub retries: u32,
     /// What it may change, gitignore-style; empty: anything.
     pub owns: Vec<String>,
+    /// The higher starts first.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// What keeps workers from writing to the user's repository by its path.

@@ -15,6 +15,7 @@ pub mod judge;
 pub mod outcome;
 pub mod plan;
 pub mod policy;
+pub mod queue;
 pub mod reconcile;
 pub mod route;
 pub mod run;

@@ -259,6 +259,7 @@ mod tests {
             executors: vec!["command".parse().unwrap()],
             retries: 0,
             owns: case.owns.iter().map(ToString::to_string).collect(),
+            priority: 0,
         };
         let at = Timestamp::default();
         let file = |path: &&str| FileChange {

@@ -6,6 +6,7 @@ use crate::event::{Event, EventKind, ProcessIdentity, RunEvent, RunSetup, UnitEv
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
 use crate::outcome::{Cause, CheckFacts, Outcome};
 use crate::policy::Spends;
+use crate::queue::Queue;
 use crate::time::Timestamp;
 use crate::unit::{IllegalTransition, Unit, UnitState};
 
@@ -17,6 +18,7 @@ pub struct RunState {
     /// Its units, in the plan's order.
     pub units: Vec<Unit>,
     places: BTreeMap<UnitId, usize>,
+    queue: Queue,
     /// Executors on which no unit starts for now.
     pub holds: BTreeMap<ExecutorName, Hold>,
     /// Holds that are over, oldest first.
@@ -37,6 +39,8 @@ pub struct RunState {
     pub verified: BTreeMap<String, Verified>,
     /// Landings, oldest first.
     pub landings: Vec<Landing>,
+    /// Why no unit starts for now, where the machine is too busy for one more.
+    pub paused: Option<String>,
     /// Budget messages, oldest first.
     pub budget: Vec<String>,
     /// Events of kinds that this version does not know.
@@ -194,6 +198,7 @@ impl RunState {
             unit: id.clone(),
             illegal,
         })?;
+        self.queue.note(place, &self.units[place]);
         match event {
             // A unit that waits again is not the end of the run, whoever wrote that it had ended.
             UnitEvent::UnitRequeued { .. } => self.ended = None,
@@ -236,12 +241,14 @@ impl RunState {
             RunEvent::PlanAccepted(setup) => {
                 self.places = setup.units.iter().enumerate().map(|(at, unit)| (unit.id.clone(), at)).collect();
                 self.units = setup.units.iter().map(|unit| Unit::new(unit.clone(), event.at)).collect();
+                self.queue = Queue::of(&self.units);
                 self.setup = Some((**setup).clone());
             }
             RunEvent::SupervisorStarted { process, .. } => {
                 self.supervisor = Some(process.clone());
                 self.ended = None;
                 self.stop = None;
+                self.paused = None;
             }
             RunEvent::ExecutorHeld { executor, cause, until, why } => {
                 let hold = Hold { cause: *cause, since: event.at, until: *until, why: why.clone() };
@@ -255,12 +262,14 @@ impl RunState {
                 let hold = self.holds.remove(executor).ok_or_else(illegal)?;
                 self.end_hold(executor, &hold, event.at);
             }
+            RunEvent::StartsPaused { why } => self.paused = Some(why.clone()),
+            RunEvent::StartsResumed => drop(self.paused.take().ok_or_else(illegal)?),
             RunEvent::BudgetWarned { why } | RunEvent::BudgetSpent { why } => self.budget.push(why.clone()),
             RunEvent::RepositoryTouched { what } => self.touched.extend(what.iter().cloned()),
             RunEvent::RepositoryMoved { .. } => {}
             RunEvent::RunStopRequested { now } => self.stop = Some(*now || self.stop == Some(true)),
             RunEvent::RunEnded { cancelled } => {
-                if !self.units.iter().all(Unit::is_settled) {
+                if !self.is_settled() {
                     return Err(illegal());
                 }
                 self.ended = Some(*cancelled);
@@ -289,22 +298,31 @@ impl RunState {
     /// Units that wait and can go nowhere while this executor is held, because all others that they name are too.
     pub fn stuck_on<'a>(&'a self, executor: &'a ExecutorName) -> impl Iterator<Item = &'a Unit> {
         let open = |unit: &'a Unit| unit.setup.executors.iter().filter(|name| !unit.barred.contains(name));
-        self.units.iter().filter(move |unit| {
-            unit.is_waiting()
-                && open(unit).any(|name| name == executor)
-                && open(unit).all(|name| self.holds.contains_key(name))
+        self.waiting().filter(move |unit| {
+            open(unit).any(|name| name == executor) && open(unit).all(|name| self.holds.contains_key(name))
         })
     }
 
     /// Units of which something may be alive.
     pub fn active(&self) -> impl Iterator<Item = &Unit> {
-        self.units.iter().filter(|unit| unit.is_active())
+        self.queue.active().map(|place| &self.units[place])
+    }
+
+    /// Units that wait for their first or next attempt, in the order in which they are to start.
+    pub fn waiting(&self) -> impl Iterator<Item = &Unit> {
+        self.queue.waiting().map(|place| &self.units[place])
+    }
+
+    /// When the next pause of a waiting unit ends that has not ended yet.
+    #[must_use]
+    pub fn next_backoff(&self, now: Timestamp) -> Option<Timestamp> {
+        self.queue.next_backoff(now)
     }
 
     /// Whether every unit is settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.units.iter().all(Unit::is_settled)
+        self.queue.is_empty()
     }
 
     /// How many units are in a state.
@@ -334,6 +352,7 @@ pub(crate) mod tests {
             executors: vec!["codex".parse().unwrap()],
             retries: 1,
             owns: Vec::new(),
+            priority: 0,
         };
         let setup = RunSetup {
             title: "t".into(),

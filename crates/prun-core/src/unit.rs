@@ -538,6 +538,7 @@ mod tests {
             executors: vec!["codex".parse().unwrap()],
             retries: 1,
             owns: Vec::new(),
+            priority: 0,
         };
         let mut unit = Unit::new(setup, Timestamp(0));
         for name in names {

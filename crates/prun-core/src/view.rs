@@ -42,6 +42,8 @@ pub struct RunView {
     pub holds: Vec<HoldView>,
     /// Holds that are over, oldest first.
     pub past_holds: Vec<PastHoldView>,
+    /// Why no unit starts for now, where the machine is too busy for one more.
+    pub paused: Option<String>,
     /// What workers changed in the user's repository.
     pub repository_touched: Vec<String>,
     /// Trees that landed and were not taken back.
@@ -225,6 +227,7 @@ impl RunView {
             units: run.units.iter().map(|unit| UnitView::of(unit, now)).collect(),
             holds: holds(run, now),
             past_holds: run.past_holds.iter().map(|hold| PastHoldView::of(hold, run)).collect(),
+            paused: run.paused.clone(),
             repository_touched: run.touched.clone(),
             landed: run.landings.iter().filter(|one| !one.undone).map(|one| one.tree.clone()).collect(),
             landing_trouble: None,

@@ -85,6 +85,7 @@ fn a_small_plan_gets_the_built_in_defaults() {
           "timeout_millis": null,
           "idle_millis": 600000,
           "first_output_millis": 180000,
+          "priority": 0,
           "checkout": true
         }
       ]

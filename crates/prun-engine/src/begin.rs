@@ -138,6 +138,7 @@ fn units(plan: &PlanFile) -> Vec<UnitSetup> {
         executors: unit.executors.clone(),
         retries: unit.retries,
         owns: unit.owns.clone(),
+        priority: unit.priority,
     };
     plan.units.iter().map(unit).collect()
 }

@@ -368,6 +368,7 @@ impl Importer<'_> {
             executors: plan.units[0].executors.clone(),
             retries: 0,
             owns: Vec::new(),
+            priority: 0,
         };
         RunSetup {
             title: plan.title.clone(),

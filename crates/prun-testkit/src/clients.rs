@@ -151,6 +151,7 @@ pub fn client_env(home: &Path) -> Vec<(String, String)> {
         ("HOME", text(home)),
         ("LANG", "C.UTF-8".into()),
         ("TERM", "dumb".into()),
+        ("PRUN_PRESSURE", "off".into()),
         // Whatever else asks for the network is refused at once.
         ("HTTPS_PROXY", "http://127.0.0.1:9".into()),
         ("NO_PROXY", "127.0.0.1".into()),

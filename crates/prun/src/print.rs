@@ -50,6 +50,8 @@ fn run_event(event: &RunEvent) -> Option<(String, Tone)> {
         RunEvent::SupervisorStarted { process, .. } => (format!("supervisor is process {}", process.pid), Tone::Dim),
         RunEvent::ExecutorHeld { executor, why, .. } => (format!("{executor} is held: {why}"), Tone::Warn),
         RunEvent::ExecutorReleased { executor } => (format!("{executor} is released"), Tone::Good),
+        RunEvent::StartsPaused { why } => (format!("no unit starts for now: {why}"), Tone::Warn),
+        RunEvent::StartsResumed => ("units start again".to_owned(), Tone::Dim),
         RunEvent::BudgetWarned { why } | RunEvent::BudgetSpent { why } => (why.clone(), Tone::Warn),
         RunEvent::RepositoryTouched { what } => {
             (format!("a worker touched the repository: {}", what.join("; ")), Tone::Bad)
@@ -110,7 +112,7 @@ pub(crate) fn unit_line(unit: &UnitView, name_width: usize, activity: Option<&st
     (line, tone)
 }
 
-/// Holds of executors: those in force, and those that were more than a pause.
+/// What keeps units from starting: holds of executors, also past ones that were more than a pause, and a busy machine.
 pub(crate) fn hold_lines(view: &RunView) -> Vec<String> {
     const PAUSE_MILLIS: u64 = 60_000;
     let minute = |at| clock(at).chars().take(5).collect::<String>();
@@ -130,7 +132,8 @@ pub(crate) fn hold_lines(view: &RunView) -> Vec<String> {
         };
         format!("held    {executor} since {} {until} ({cause}){stuck}", minute(hold.since))
     });
-    past.chain(now).collect()
+    let paused = view.paused.iter().map(|why| format!("paused  no unit starts for now: {why}"));
+    past.chain(now).chain(paused).collect()
 }
 
 /// The wall clock in local time: `15:04:05`.

@@ -75,6 +75,7 @@ fn unit(number: usize, prompt: &str, options: &AdHoc) -> UnitPlan {
         timeout_millis: None,
         idle_millis: Some(DEFAULT_IDLE_MILLIS),
         first_output_millis: Some(DEFAULT_FIRST_OUTPUT_MILLIS),
+        priority: 0,
         checkout: true,
         places: UnitPlaces::default(),
     }

@@ -6,13 +6,12 @@ use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Value};
 
 /// Keys that a later version gives life to. They are refused, because a plan that says "budget" and runs without one lies.
-const NOT_YET: [(&str, &str); 6] = [
+const NOT_YET: [(&str, &str); 5] = [
     ("budget", "limits in tokens and money"),
     ("panel", "several executors on one task"),
     ("samples", "several attempts at one task side by side"),
     ("map", "units from rows"),
     ("result", "other kinds of result"),
-    ("priority", "an order of units other than the plan's"),
 ];
 
 /// Keys that other tools have for an order of tasks.
@@ -149,9 +148,12 @@ impl Item<'_> {
     }
 
     /// An integer within bounds.
-    pub(super) fn integer(self, bounds: &RangeInclusive<u32>) -> Result<u32, Problem> {
+    pub(super) fn integer<T>(self, bounds: &RangeInclusive<T>) -> Result<T, Problem>
+    where
+        T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+    {
         let Value::Integer(number) = self.value else { return Err(self.wants("an integer")) };
-        u32::try_from(number)
+        T::try_from(number)
             .ok()
             .filter(|number| bounds.contains(number))
             .ok_or_else(|| self.site.problem(&format!("is {} to {}, not {number}", bounds.start(), bounds.end())))

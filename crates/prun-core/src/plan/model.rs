@@ -90,6 +90,9 @@ pub struct UnitPlan {
     pub idle_millis: Option<u64>,
     /// Milliseconds until the first output; `None`: no limit.
     pub first_output_millis: Option<u64>,
+    /// Units with a higher one start first; else in the plan's order.
+    #[serde(default)]
+    pub priority: i32,
     /// Whether a read unit gets a checkout of the base. Always true for a write unit.
     pub checkout: bool,
     /// Where its keys stand.

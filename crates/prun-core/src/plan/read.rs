@@ -218,6 +218,7 @@ fn read_unit_fields(
         idle_millis: settings::closest(&own.idle_timeout, &defaults.idle_timeout).unwrap_or(Some(DEFAULT_IDLE_MILLIS)),
         first_output_millis: settings::closest(&own.first_output_timeout, &defaults.first_output_timeout)
             .unwrap_or(Some(DEFAULT_FIRST_OUTPUT_MILLIS)),
+        priority: settings::closest(&own.priority, &defaults.priority).unwrap_or(0),
         checkout: mode == Mode::Write || settings::closest(&own.checkout, &defaults.checkout).unwrap_or(true),
     })
 }

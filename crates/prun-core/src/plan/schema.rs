@@ -136,6 +136,10 @@ pub struct RawDefaults {
     /// `false` gives a read unit an empty directory instead of a checkout. Default: `true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkout: Option<bool>,
+    /// Units with a higher one start first: -100 to 100. Default: 0, in the plan's order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -100, max = 100))]
+    pub priority: Option<i32>,
 }
 
 /// A name, or several in order.

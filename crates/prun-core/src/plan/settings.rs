@@ -25,10 +25,14 @@ pub(super) struct Settings {
     pub(super) idle_timeout: Given<Limit>,
     pub(super) first_output_timeout: Given<Limit>,
     pub(super) checkout: Given<bool>,
+    pub(super) priority: Given<i32>,
 }
 
 /// Milliseconds, or `None` for `"off"`.
 pub(super) type Limit = Option<u64>;
+
+/// What `priority` may be.
+const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
 
 /// Takes the shared keys of a table.
 pub(super) fn read(fields: &mut Fields, problems: &mut Vec<Problem>) -> Settings {
@@ -45,6 +49,7 @@ pub(super) fn read(fields: &mut Fields, problems: &mut Vec<Problem>) -> Settings
         idle_timeout: fields.read("idle_timeout", problems, limit),
         first_output_timeout: fields.read("first_output_timeout", problems, limit),
         checkout: fields.read("checkout", problems, |item| item.boolean()),
+        priority: fields.read("priority", problems, |item| item.integer(&PRIORITIES)),
     }
 }
 

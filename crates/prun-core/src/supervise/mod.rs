@@ -8,9 +8,10 @@ mod commands;
 mod settle;
 #[cfg(test)]
 mod simulation;
+mod start;
 mod vocabulary;
 
-pub use vocabulary::{Command, Effect, Input, Note, Observation, Reply};
+pub use vocabulary::{Command, Effect, Input, Note, Observation, Pressed, Reply};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ use crate::event::{Event, EventKind, ProcessIdentity, RequeuedBy, RetryHow, RunE
 use crate::ids::{Attempt, UnitId};
 use crate::outcome::{AttemptFacts, Cause, Outcome};
 use crate::run::RunState;
-use crate::schedule::{Resources, Start, schedule};
+use crate::schedule::Resources;
 use crate::time::Now;
 use crate::unit::{AttemptRecord, NextAttempt, Unit, UnitState};
 
@@ -41,6 +42,10 @@ pub struct Supervisor {
     /// The run's check of the base is still under way.
     verifying_base: bool,
     look_again: Option<u64>,
+    /// Its own beginning is recorded.
+    is_up: bool,
+    /// What the machine is short of, as a sentence.
+    pressed: Option<String>,
     effects: Vec<Effect>,
 }
 
@@ -64,6 +69,8 @@ impl Supervisor {
             repository: RepositoryCheck::Due,
             verifying_base: false,
             look_again: None,
+            is_up: false,
+            pressed: None,
             effects: Vec::new(),
         }
     }
@@ -87,6 +94,10 @@ impl Supervisor {
             Input::Started { process, version, resume } => self.start(process, version, resume, now),
             Input::Tick => self.lose_patience(now),
             Input::Asked { token, command } => self.obey(token, command, now),
+            Input::SlotsTaken { executor, wanted, taken } => {
+                self.note_slots(&executor, wanted, taken, now);
+            }
+            Input::Pressed(pressed) => self.note_pressure(pressed, now),
             Input::RepositoryChecked { touched, moved } => self.note_repository(touched, moved, now),
             Input::BaseVerified { tree, check } => {
                 self.verifying_base = false;
@@ -115,9 +126,12 @@ impl Supervisor {
             | Input::Observed { .. }
             | Input::Noted { .. } => {}
         }
-        self.release_due(now);
-        self.give_up_waiting(now);
-        self.start_units(now);
+        // What comes before its own beginning is recorded is no time to start anything.
+        if self.is_up {
+            self.release_due(now);
+            self.give_up_waiting(now);
+            self.start_units(now);
+        }
         self.end_if_over(now);
         std::mem::take(&mut self.effects)
     }
@@ -128,6 +142,7 @@ impl Supervisor {
 
     fn start(&mut self, process: ProcessIdentity, version: String, resume: bool, now: Now) {
         self.record(RunEvent::SupervisorStarted { process, version }, now);
+        self.is_up = true;
         if resume {
             self.release_endless(now);
             self.requeue_stopped(now);
@@ -158,20 +173,6 @@ impl Supervisor {
         let units: Vec<(UnitId, NextAttempt)> = stopped.map(|unit| (unit.setup.id.clone(), after_stop(unit))).collect();
         for (unit, NextAttempt { how, message }) in units {
             self.record_unit(&unit, UnitEvent::UnitRequeued { by: RequeuedBy::Recovery, how, message }, now);
-        }
-    }
-
-    fn start_units(&mut self, now: Now) {
-        let plan = schedule(&self.run, &self.resources, now);
-        self.look_again = plan.look_again;
-        for Start { unit, executor, why } in plan.starts {
-            let Some(found) = self.run.unit(&unit) else { continue };
-            let (attempt, next) = (found.attempt().next(), found.next.clone());
-            let dir = attempt_dir(&unit, attempt);
-            self.resources.last_start.insert(executor.clone(), now.mono);
-            let began = UnitEvent::AttemptBegan { executor: executor.clone(), dir, why };
-            self.push_event(EventKind::unit(&unit, attempt, began), now);
-            self.effects.push(Effect::Prepare { unit, attempt, executor, next });
         }
     }
 

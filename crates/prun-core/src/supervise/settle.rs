@@ -127,7 +127,7 @@ impl Supervisor {
     pub(super) fn give_up_waiting(&mut self, now: Now) {
         let is_endless = self.run.holds.values().any(|hold| hold.until.is_none());
         // Without resources this is no supervisor of a run, and nothing is to start.
-        if !is_endless || self.resources.executors.is_empty() || self.run.supervisor.is_none() {
+        if !is_endless || self.resources.executors.is_empty() {
             return;
         }
         let waiting = self.run.units.iter().filter(|unit| unit.is_waiting() && self.open_to(unit).next().is_none());

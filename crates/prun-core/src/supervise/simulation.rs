@@ -10,7 +10,7 @@ use crate::outcome::tests::good_facts;
 use crate::outcome::{CheckFacts, ClientError, Exit, FinalEvent, StopReason};
 use crate::policy::{MOST_REPEATS_OF_A_UNIT, Spends, run_allowance};
 use crate::run::RunState;
-use crate::schedule::Capacity;
+use crate::schedule::{Account, Capacity, Pressure};
 use crate::time::Timestamp;
 
 const JOBS: u32 = 3;
@@ -40,6 +40,10 @@ struct World {
     now: Now,
     left: bool,
     answers: BTreeMap<u64, Reply>,
+    /// Slots of the shared account that are taken and not used yet.
+    slots_in_hand: u32,
+    /// How often slots were asked for.
+    asks: u32,
 }
 
 fn facts_of_the_dead() -> Box<AttemptFacts> {
@@ -57,6 +61,7 @@ fn setup(units: usize, retries: u32) -> RunSetup {
         executors: vec!["codex".parse().unwrap(), "command".parse().unwrap()],
         retries,
         owns: Vec::new(),
+        priority: 0,
     };
     RunSetup {
         title: "t".into(),
@@ -75,9 +80,11 @@ fn setup(units: usize, retries: u32) -> RunSetup {
 }
 
 fn resources() -> Resources {
-    let capacity = Capacity { slots: SLOTS, stagger_millis: 50 };
+    let capacity = Capacity { slots: SLOTS, stagger_millis: 50, is_agent: true };
     let executors = ["codex", "command"].map(|name| (name.parse().unwrap(), capacity));
-    Resources { jobs: JOBS, executors: executors.into(), last_start: BTreeMap::new(), seed: 7 }
+    // One has an account that other runs use too.
+    let accounts = [("codex".parse().unwrap(), Account::default())].into();
+    Resources { jobs: JOBS, executors: executors.into(), accounts, seed: 7, ..Resources::default() }
 }
 
 impl World {
@@ -92,6 +99,8 @@ impl World {
             now: Now::default(),
             left: false,
             answers: BTreeMap::new(),
+            slots_in_hand: 0,
+            asks: 0,
         }
     }
 
@@ -99,6 +108,8 @@ impl World {
     fn supervisor(&mut self, resume: bool) -> Supervisor {
         let run = RunState::replay(&self.ledger).expect("the ledger replays");
         self.pending.clear();
+        // They were its process's.
+        self.slots_in_hand = 0;
         let mut supervisor = Supervisor::new(run, resources());
         let started = Input::Started { process: process(Attempt(999)), version: "v".into(), resume };
         self.feed(&mut supervisor, started, None);
@@ -139,7 +150,10 @@ impl World {
                 }
                 None => panic!("{unit} is watched and was never started"),
             },
-            Effect::Prepare { unit, attempt, .. } => {
+            Effect::Prepare { unit, attempt, executor, .. } => {
+                if executor.as_str() == "codex" {
+                    self.slots_in_hand = self.slots_in_hand.checked_sub(1).expect("nothing starts without a slot");
+                }
                 let result = if attempt.0 % 7 == 6 { Err("no space".into()) } else { Ok(3) };
                 self.pending.push(Input::Prepared { unit, attempt, result });
             }
@@ -180,6 +194,16 @@ impl World {
                     self.fenced.insert(key);
                 }
                 self.pending.push(Input::Observed { unit, attempt, found });
+            }
+            Effect::TakeSlots { executor, count } => {
+                // Now and then the other runs have them all.
+                self.asks += 1;
+                let taken = if self.asks % 4 == 3 { count / 2 } else { count };
+                self.slots_in_hand += taken;
+                self.pending.push(Input::SlotsTaken { executor, wanted: count, taken });
+            }
+            Effect::GiveSlotsBack { count, .. } => {
+                self.slots_in_hand = self.slots_in_hand.checked_sub(count).expect("they were taken");
             }
             Effect::CheckRepository => {
                 self.pending.push(Input::RepositoryChecked { touched: Vec::new(), moved: None });
@@ -291,6 +315,8 @@ enum Step {
     End { which: usize, dies: bool, flavour: u8 },
     /// Time passes.
     Wait { millis: u32 },
+    /// The machine becomes busy, or is not any more.
+    Press(bool),
     /// Somebody asks for something.
     Ask { unit: usize, what: u8 },
     /// The supervisor is killed in the middle of carrying out what follows from a tick.
@@ -303,6 +329,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (any::<usize>(), prop::bool::weighted(0.2), any::<u8>())
             .prop_map(|(which, dies, flavour)| Step::End { which, dies, flavour }),
         3 => (0_u32..70_000).prop_map(|millis| Step::Wait { millis }),
+        1 => any::<bool>().prop_map(Step::Press),
         1 => (any::<usize>(), any::<u8>()).prop_map(|(unit, what)| Step::Ask { unit, what }),
         1 => (0_usize..4).prop_map(|after| Step::Crash { after }),
     ];
@@ -337,7 +364,8 @@ fn play(units: usize, retries: u32, steps: Vec<Step>) {
             Step::Deliver { which, twice } if !world.pending.is_empty() => {
                 let place = which % world.pending.len();
                 let input = world.pending.remove(place);
-                if twice {
+                // An answer of the driver's own comes once.
+                if twice && !matches!(input, Input::SlotsTaken { .. }) {
                     world.feed(&mut supervisor, input.clone(), None);
                 }
                 world.feed(&mut supervisor, input, None);
@@ -359,6 +387,10 @@ fn play(units: usize, retries: u32, steps: Vec<Step>) {
                 world.now.mono += u64::from(millis);
                 world.now.wall = world.now.wall.plus(i64::from(millis));
                 world.feed(&mut supervisor, Input::Tick, None);
+            }
+            Step::Press(is_busy) => {
+                let pressed = is_busy.then(|| Pressed { what: Pressure::Cpu, why: "w".into() });
+                world.feed(&mut supervisor, Input::Pressed(pressed), None);
             }
             Step::Ask { unit, what } => {
                 token += 1;
@@ -428,6 +460,8 @@ fn what_a_retry_was_told_survives_the_death_of_its_supervisor() {
     let (unit, message) = ("u0".parse().unwrap(), Some("shorter".to_owned()));
     let retry = Command::Retry { unit, how: RetryHow::Continue, message };
     world.feed(&mut supervisor, Input::Asked { token: 1, command: retry }, None);
+    let slot = world.pending.remove(0);
+    world.feed(&mut supervisor, slot, None);
     // Its workspace is being prepared; nobody hears of its end.
     assert!(matches!(supervisor.run().units[0].state, UnitState::Preparing));
     let mut supervisor = world.supervisor(false);

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, ProcessIdentity, RetryHow};
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
 use crate::outcome::{AttemptFacts, CheckFacts};
+use crate::schedule::Pressure;
 use crate::unit::NextAttempt;
 
 /// What can happen to a supervisor.
@@ -75,6 +76,17 @@ pub enum Input {
         /// What.
         note: Note,
     },
+    /// Slots of an account were asked for.
+    SlotsTaken {
+        /// The executor.
+        executor: ExecutorName,
+        /// How many were wanted.
+        wanted: u32,
+        /// How many were free.
+        taken: u32,
+    },
+    /// The machine became too busy for one more unit; `None`: it is not any more.
+    Pressed(Option<Pressed>),
     /// The user's repository was compared with what it was at the start.
     RepositoryChecked {
         /// Changes that a worker made.
@@ -96,6 +108,15 @@ pub enum Input {
         /// What.
         command: Command,
     },
+}
+
+/// What a machine is short of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pressed {
+    /// What.
+    pub what: Pressure,
+    /// As a sentence, with the figures.
+    pub why: String,
 }
 
 /// What a new supervisor finds of an attempt.
@@ -182,6 +203,20 @@ pub enum Command {
 pub enum Effect {
     /// Write this into the ledger, before anything else of this turn.
     Record(Event),
+    /// Take slots of the executor's account, as many as are free; then [`Input::SlotsTaken`].
+    TakeSlots {
+        /// The executor.
+        executor: ExecutorName,
+        /// How many are wanted.
+        count: u32,
+    },
+    /// Give back slots that were taken and are not needed.
+    GiveSlotsBack {
+        /// The executor.
+        executor: ExecutorName,
+        /// How many.
+        count: u32,
+    },
     /// Make the workspace, write the spec; then [`Input::Prepared`].
     Prepare {
         /// The unit.

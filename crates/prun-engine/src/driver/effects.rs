@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use prun_core::event::ProcessIdentity;
-use prun_core::ids::{Attempt, UnitId};
+use prun_core::ids::{Attempt, ExecutorName, UnitId};
 use prun_core::supervise::{Effect, Input, Observation};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
@@ -22,7 +22,15 @@ impl Driver {
         match effect {
             // Both are the turn's own business.
             Effect::Record(_) | Effect::Answer { .. } => {}
+            Effect::TakeSlots { executor, count } => self.take_slots(executor, count),
+            Effect::GiveSlotsBack { executor, count } => {
+                let slots = self.slots_in_hand.entry(executor).or_default();
+                slots.truncate(slots.len().saturating_sub(count as usize));
+            }
             Effect::Prepare { unit, attempt, executor, next } => {
+                if let Some(slot) = self.slots_in_hand.get_mut(&executor).and_then(Vec::pop) {
+                    self.slots.insert((unit.clone(), attempt), slot);
+                }
                 let order = self.workshop.order(self.core.run(), &unit, attempt, executor, next);
                 self.in_pool(move |workshop| Event::Prepared(unit, attempt, workshop.prepare(&order)));
             }
@@ -75,6 +83,19 @@ impl Driver {
         }
     }
 
+    /// Without its lock files an account is not shared: a run's own limit still holds.
+    fn take_slots(&mut self, executor: ExecutorName, wanted: u32) {
+        let taken = match self.workshop.take_slots(&executor, wanted) {
+            Ok(slots) => {
+                let taken = u32::try_from(slots.len()).unwrap_or(wanted);
+                self.slots_in_hand.entry(executor.clone()).or_default().extend(slots);
+                taken
+            }
+            Err(_) => wanted,
+        };
+        self.send(Input::SlotsTaken { executor, wanted, taken });
+    }
+
     fn in_pool(&self, job: impl FnOnce(&crate::workshop::Workshop) -> Event + Send + 'static) {
         let (sender, workshop) = (self.sender.clone(), std::sync::Arc::clone(&self.workshop));
         self.pool.submit(move || {
@@ -88,10 +109,12 @@ impl Driver {
         let _ = self.sender.send(Event::Input(Box::new(input)));
     }
 
-    /// Starts a dispatcher. Its stdin is the attempt's locked fence: the lock lives as long as it does.
+    /// Starts a dispatcher. Its stdin is the attempt's locked fence, its stdout the slot of its account: both locks live
+    /// as long as it does.
     fn spawn(&mut self, unit: &UnitId, attempt: Attempt) -> Result<ProcessIdentity, String> {
         let key = (unit.clone(), attempt);
         let fence = self.fences.remove(&key).ok_or("its fence was not taken")?;
+        let slot = self.slots.remove(&key).map_or_else(Stdio::null, |slot| Stdio::from(slot.into_file()));
         let dir = self.workshop.attempt_dir(unit, attempt);
         let log_path = dir.root().join("dispatcher.log");
         let log = File::create(&log_path).map_err(|error| format!("cannot create {}: {error}", log_path.display()))?;
@@ -101,7 +124,7 @@ impl Driver {
             .arg(dir.spec())
             .env("PRUN_HOME", self.workshop.home.root())
             .stdin(Stdio::from(fence))
-            .stdout(Stdio::null())
+            .stdout(slot)
             .stderr(log)
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", program.display()))?;

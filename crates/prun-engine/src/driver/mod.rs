@@ -10,13 +10,14 @@ mod pool;
 mod watcher;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use prun_core::event::Event as Recorded;
-use prun_core::ids::{Attempt, Seq, UnitId};
+use prun_core::ids::{Attempt, ExecutorName, Seq, UnitId};
 use prun_core::run::{ApplyError, RunState};
 use prun_core::supervise::{Command, Effect, Input, Reply, Supervisor};
 
@@ -24,7 +25,9 @@ use crate::clock::Clock;
 use crate::control::{Request, Server};
 use crate::files::FileError;
 use crate::ledger::{LedgerError, Reader, RunLock, Writer};
+use crate::pressure::{self, Gauge};
 use crate::process::own_identity;
+use crate::slots::Slot;
 use crate::workshop::{self, Workshop};
 use pool::Pool;
 use watcher::{Seen, Watcher};
@@ -88,6 +91,11 @@ pub struct Driver {
     fences: HashMap<(UnitId, Attempt), std::fs::File>,
     /// Dispatchers that are our children and must be waited for.
     children: HashMap<(UnitId, Attempt), Child>,
+    /// Slots that were taken for units that are about to start.
+    slots_in_hand: HashMap<ExecutorName, Vec<Slot>>,
+    /// Slots of attempts that wait for their dispatcher.
+    slots: HashMap<(UnitId, Attempt), Slot>,
+    gauge: Gauge,
     /// Commands that wait for their answer.
     askers: HashMap<u64, Sender<Reply>>,
     next_token: u64,
@@ -130,6 +138,9 @@ pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(
         sender,
         fences: HashMap::new(),
         children: HashMap::new(),
+        slots_in_hand: HashMap::new(),
+        slots: HashMap::new(),
+        gauge: Gauge::new(Path::new("/proc/pressure"), std::env::var(pressure::VARIABLE).ok().as_deref()),
         askers: HashMap::new(),
         next_token: 0,
         left: false,
@@ -206,6 +217,9 @@ impl Driver {
     /// Decides on all of `batch`, records, and only then carries out.
     fn turn(&mut self, batch: Vec<Event>) -> Result<(), DriverError> {
         let mut effects = Vec::new();
+        if let Some(pressed) = self.gauge.look(self.clock.now().mono) {
+            effects.extend(self.core.handle(Input::Pressed(pressed), self.clock.now()));
+        }
         for event in batch {
             if let Some(input) = self.input(event) {
                 effects.extend(self.core.handle(input, self.clock.now()));
@@ -241,6 +255,7 @@ impl Driver {
         };
         let unused = self.fences.extract_if(|(unit, attempt), _| !is_wanted(unit, *attempt));
         for ((unit, attempt), fence) in unused.collect::<Vec<_>>() {
+            self.slots.remove(&(unit.clone(), attempt));
             workshop::remove_workspace(&self.workshop.attempt_dir(&unit, attempt));
             drop(fence);
         }

@@ -55,8 +55,11 @@ pub struct Executor {
     pub first_output_millis: Option<u64>,
     /// See there.
     pub linger_millis: Option<u64>,
-    /// How many units it works on at the same time, at least 1.
+    /// How many units it works on at the same time, at least 1. Where it has an account: in all runs of the user
+    /// together.
     pub slots: u32,
+    /// The account that its workers use; executors of one account share its slots.
+    pub account: String,
     /// Milliseconds between two starts, to be spread by jitter.
     pub stagger_millis: u64,
     /// Variables that its workers get beside the inherited environment. No secrets: they are written
@@ -79,6 +82,12 @@ pub enum Kind {
 }
 
 impl Executor {
+    /// Whether its slots count over all runs of the user: it has a program of its own.
+    #[must_use]
+    pub fn shares_slots(&self) -> bool {
+        self.kind != Kind::Session && !self.is_unbounded()
+    }
+
     /// Whether its slots are only what `jobs` defaults to: it runs the unit's own command, under no account.
     #[must_use]
     pub fn is_unbounded(&self) -> bool {
@@ -329,6 +338,7 @@ mod tests {
             ("[executor.codex]\nslots = -3\n", ":2: `slots` is a number"),
             ("[executor.codex]\nslots = \"many\"\n", ":2: `slots` is a number"),
             ("[executor.codex]\nargs=[]\nstagger = \"2\"\n", ":3: \"2\" is no duration"),
+            ("[executor.codex]\naccount = \"../x\"\n", ":2: `account` is a name like that of an executor"),
             ("[executor.codex]\nstagger = \"-2s\"\n", ":2: \"-2s\" is no duration"),
             ("[executor.codex]\nprogram = \"\"\n", ":2: `program` is empty"),
             ("[executor.codex]\nkind = \"command\"\n", ":2: the kind of codex cannot be changed"),

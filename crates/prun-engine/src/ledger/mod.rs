@@ -102,6 +102,7 @@ mod tests {
             executors: vec!["codex".parse().unwrap()],
             retries: 1,
             owns: Vec::new(),
+            priority: 0,
         };
         let setup = RunSetup {
             title: "t".into(),

@@ -8,7 +8,6 @@ pub mod repository;
 pub use checkouts::remove_workspace;
 pub use prepare::Prepared;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
@@ -19,14 +18,15 @@ use prun_core::ids::{Attempt, ExecutorName, RunId, UnitId};
 use prun_core::outcome::AttemptFacts;
 use prun_core::plan::{PlanFile, UnitPlan};
 use prun_core::run::RunState;
-use prun_core::schedule::{Capacity, Resources};
+use prun_core::schedule::{Account, Capacity, Resources};
 use prun_core::unit::{AttemptRecord, NextAttempt};
 
 use crate::executor::version::Version;
 use crate::executor::{Executor, Kind, Registry, preflight};
-use crate::files::Durability;
+use crate::files::{Durability, FileError};
 use crate::git::Git;
 use crate::home::{AttemptDir, Home, RunDir, sha256_hex};
+use crate::slots::{self, Slot};
 use crate::spec::Resumed;
 use crate::state_dir;
 use crate::workspace::extras::Extras;
@@ -166,13 +166,25 @@ impl Workshop {
         let capacity = |executor: &Executor| {
             // The unit's own command has no account to protect: `jobs` alone bounds it.
             let slots = if executor.is_unbounded() { executor.slots.max(jobs) } else { executor.slots };
-            Capacity { slots, stagger_millis: executor.stagger_millis }
+            Capacity { slots, stagger_millis: executor.stagger_millis, is_agent: executor.shares_slots() }
         };
+        let shared = self.registry.iter().filter(|executor| executor.shares_slots());
+        let accounts = shared.map(|executor| (executor.name.clone(), Account::default())).collect();
         let executors = self.registry.iter().map(|executor| (executor.name.clone(), capacity(executor))).collect();
         // A digest of the run's name: the same for each supervisor of a run, another one for each run.
         let digest = sha256_hex(self.run.as_str().as_bytes());
         let seed = u64::from_str_radix(&digest[..16], 16).unwrap_or(0);
-        Resources { jobs, executors, last_start: BTreeMap::new(), seed }
+        Resources { jobs, executors, accounts, seed, ..Resources::default() }
+    }
+
+    /// Takes slots of the account of `executor`, as many as are free, at most `wanted`.
+    ///
+    /// # Errors
+    /// The lock files cannot be made.
+    pub fn take_slots(&self, executor: &ExecutorName, wanted: u32) -> Result<Vec<Slot>, FileError> {
+        // One that is gone from the configuration takes no units.
+        let Ok(executor) = self.registry.get(executor) else { return Ok(Vec::new()) };
+        slots::take(&self.home.slots(), &executor.account, executor.slots, wanted)
     }
 
     /// An attempt's directory.

@@ -51,6 +51,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     for run in context.driven_runs() {
         let mut view = run.view();
         view.past_holds.clear();
+        view.paused = None;
         for line in hold_lines(&view) {
             context.ui.line(format!("{line} in run {}", run.card.run.short()))?;
         }

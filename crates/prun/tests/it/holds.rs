@@ -10,7 +10,10 @@ use prun_core::outcome::{Cause, Outcome, StopReason};
 use prun_core::run::RunState;
 use prun_engine::home::Home;
 use prun_engine::ledger::Reader;
+use prun_engine::process::signal_process;
+use prun_engine::runs::supervisor;
 use prun_testkit::env::TestEnv;
+use rustix::process::Signal;
 
 use crate::support::{PRUN, json, open_gate, start, unit_of, wait_for_state};
 
@@ -167,4 +170,57 @@ fn a_refused_login_stops_what_nobody_else_can_take_until_the_run_is_resumed() {
     let began = |event: &&Event| matches!(&event.kind, EventKind::Unit { event, .. } if matches!(**event, UnitEvent::AttemptBegan { .. }));
     assert_eq!(ledger(&env).0.iter().filter(began).count(), 4, "a twice, b and c once");
     assert_eq!(json(&env, &format!("status {run} --json"))["holds"], serde_json::json!([]));
+}
+
+/// A worker that notes how many are busy at the same time, over all runs.
+const BUSY: &str = r##"cat > /dev/null
+mkdir "$PRUN_TEST_MARK/busy.$PRUN_RUN.$PRUN_UNIT"
+ls "$PRUN_TEST_MARK" | grep -c '^busy' >> "$PRUN_TEST_MARK/counts"
+sleep 0.2
+rmdir "$PRUN_TEST_MARK/busy.$PRUN_RUN.$PRUN_UNIT"
+work"##;
+
+#[test]
+fn slots_of_an_account_count_over_all_runs_also_when_a_supervisor_is_killed() {
+    let env = TestEnv::new(PRUN);
+    let worker = env.script("worker", &format!("{WORDS}{BUSY}"));
+    let config = format!(
+        "[executor.aider]\nkind = \"command\"\nprogram = {worker:?}\nslots = 2\naccount = \"shared\"\n\
+         [executor.goose]\nkind = \"command\"\nprogram = {worker:?}\nslots = 2\naccount = \"shared\"\n"
+    );
+    std::fs::write(env.at("user/config/prun/config.toml"), config).unwrap();
+    let six = units((0..6).map(|n| format!("u{n}")));
+    for executor in ["aider", "goose"] {
+        env.write(
+            "prun.toml",
+            format!("version = 1\ntitle = \"{executor}\"\n[defaults]\nexecutor = \"{executor}\"\n{six}"),
+        );
+        start(&env);
+    }
+    let runs = env.run_ids();
+    // Its workers keep their slots, and the next supervisor its promise.
+    env.wait_until("a worker is busy", || env.at("counts").exists());
+    let dir = Home::at(env.home()).run(&runs[0].parse().unwrap());
+    signal_process(&supervisor(&dir).unwrap().unwrap(), Signal::KILL).unwrap();
+    env.wait_until("nobody drives it", || supervisor(&dir).is_none());
+    let first = env.prun(&format!("resume {}", runs[0]));
+    assert_eq!(first.code, 0, "{first}");
+    assert_eq!(env.prun(&format!("wait {} --timeout 60", runs[1])).code, 0);
+    let counts = std::fs::read_to_string(env.at("counts")).unwrap();
+    let counts: Vec<u32> = counts.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(counts.len() >= 12 && counts.iter().all(|count| *count <= 2), "{counts:?}");
+    assert!(counts.contains(&2), "both slots were used: {counts:?}");
+}
+
+#[test]
+fn the_more_urgent_unit_starts_first() {
+    let env = TestEnv::new(PRUN);
+    let unit = |id: &str, priority: i32| crate::support::unit(id, "result") + &format!("priority = {priority}\n");
+    let plan = [unit("later", -1), unit("usual", 0), unit("first", 7), unit("also-usual", 0)];
+    env.write("prun.toml", crate::support::plan("jobs = 1\n[defaults]\nmode = \"read\"", &plan));
+    assert_eq!(env.prun("run").code, 0);
+    let mut units = ledger(&env).1.units;
+    units.sort_by_key(|unit| unit.attempts[0].began);
+    let order: Vec<&str> = units.iter().map(|unit| unit.setup.id.as_str()).collect();
+    assert_eq!(order, ["first", "usual", "also-usual", "later"]);
 }

@@ -46,6 +46,7 @@ pub(super) struct Table {
     first_output: Option<Spanned<String>>,
     linger: Option<Spanned<String>>,
     slots: Option<Spanned<Slots>>,
+    account: Option<Spanned<String>>,
     stagger: Option<Spanned<String>>,
     env: Option<BTreeMap<Spanned<String>, String>>,
 }
@@ -95,6 +96,7 @@ impl Table {
             first_output_millis: self.first_output.map(|time| millis(&time)).transpose()?.or(old.first_output_millis),
             linger_millis: self.linger.map(|time| millis(&time)).transpose()?.or(old.linger_millis),
             slots: self.slots.map_or(Ok(old.slots), |slots| number(&slots, cpus))?,
+            account: self.account.map_or(Ok(old.account), account)?,
             stagger_millis: self.stagger.map_or(Ok(old.stagger_millis), |stagger| millis(&stagger))?,
             env: self.env.map_or(Ok(old.env), variables)?,
             ..old
@@ -114,6 +116,7 @@ impl Table {
             self.result.as_ref().map(|it| (it.span(), "result")),
             self.errors.as_ref().map(|it| (it.span(), "errors")),
             self.tried.as_ref().map(|it| (it.span(), "tried")),
+            self.account.as_ref().map(|it| (it.span(), "account")),
             self.env.as_ref().and_then(|env| env.keys().next()).map(|it| (it.span(), "env")),
         ];
         if let Some((at, key)) = spans.into_iter().flatten().next() {
@@ -197,6 +200,7 @@ fn blank(name: ExecutorName, kind: Kind, cpus: u32) -> Executor {
         Kind::Command | Kind::Session => StreamKind::Plain,
     };
     Executor {
+        account: name.to_string(),
         name,
         kind,
         program: None,
@@ -248,6 +252,14 @@ fn filled(key: &str, value: Spanned<String>) -> Result<String, Problem> {
     Some(value.into_inner())
         .filter(|value| !value.is_empty() && !value.contains('\0'))
         .ok_or_else(|| Problem::new(at, format!("`{key}` is empty or has a NUL character")))
+}
+
+/// It becomes the name of a file.
+fn account(name: Spanned<String>) -> Result<String, Problem> {
+    let at = name.span();
+    let what = format!("`account` is a name like that of an executor, not {:?}", name.get_ref());
+    let parsed: Result<ExecutorName, _> = name.into_inner().parse();
+    parsed.map(|name| name.to_string()).map_err(|_| Problem::new(at, what))
 }
 
 fn number(slots: &Spanned<Slots>, cpus: u32) -> Result<u32, Problem> {
