@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
 use crate::outcome::{AttemptFacts, Cause, CheckFacts, Outcome, StopReason};
 use crate::policy::Spends;
@@ -238,11 +239,22 @@ pub enum RunEvent {
     BudgetWarned {
         /// What is counted, used and allowed, in a sentence.
         why: String,
+        /// Whose budget; `None`: the run's.
+        #[serde(default)]
+        unit: Option<UnitId>,
     },
     /// A budget is spent.
     BudgetSpent {
         /// What is counted, used and allowed, in a sentence.
         why: String,
+        /// Whose budget; `None`: the run's.
+        #[serde(default)]
+        unit: Option<UnitId>,
+    },
+    /// The run may spend so much from now on, in all.
+    BudgetSet {
+        /// How much.
+        budget: Budget,
     },
     /// The user's repository was changed by a worker.
     RepositoryTouched {
@@ -317,6 +329,9 @@ pub struct RunSetup {
     pub jobs: u32,
     /// Whether the plan has a check for the base and the combination.
     pub verifies: bool,
+    /// What the run may spend.
+    #[serde(default)]
+    pub budget: Budget,
     /// The units, in the plan's order.
     pub units: Vec<UnitSetup>,
 }
@@ -337,6 +352,9 @@ pub struct UnitSetup {
     /// The higher starts first.
     #[serde(default)]
     pub priority: i32,
+    /// What it may spend, all attempts together.
+    #[serde(default)]
+    pub budget: Budget,
 }
 
 /// What keeps workers from writing to the user's repository by its path.

@@ -222,6 +222,7 @@ pub fn outside(owns: &[String], paths: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
     use crate::event::{UnitEvent, UnitSetup};
     use crate::ids::Attempt;
     use crate::outcome::{AttemptFacts, Cause, ChangeKind, Exit, FileChange, FinalEvent, Gap, ResultFacts, SweepFacts};
@@ -260,6 +261,7 @@ mod tests {
             retries: 0,
             owns: case.owns.iter().map(ToString::to_string).collect(),
             priority: 0,
+            budget: Budget::default(),
         };
         let at = Timestamp::default();
         let file = |path: &&str| FileChange {

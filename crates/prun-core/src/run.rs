@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::budget::{Budget, Level};
 use crate::event::{Event, EventKind, ProcessIdentity, RunEvent, RunSetup, UnitEvent};
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
-use crate::outcome::{Cause, CheckFacts, Outcome};
+use crate::outcome::{AttemptFacts, Cause, CheckFacts, Outcome, Usage};
 use crate::policy::Spends;
 use crate::queue::Queue;
 use crate::time::Timestamp;
@@ -41,8 +42,12 @@ pub struct RunState {
     pub landings: Vec<Landing>,
     /// Why no unit starts for now, where the machine is too busy for one more.
     pub paused: Option<String>,
-    /// Budget messages, oldest first.
-    pub budget: Vec<String>,
+    /// What the run may spend.
+    pub budget: Budget,
+    /// How far the budget was found to be spent, by unit; of the run where there is no unit.
+    pub levels: BTreeMap<Option<UnitId>, (Level, String)>,
+    /// What all settled attempts used.
+    pub used: Usage,
     /// Events of kinds that this version does not know.
     pub unknown: u32,
     /// The last event's place.
@@ -202,14 +207,24 @@ impl RunState {
         match event {
             // A unit that waits again is not the end of the run, whoever wrote that it had ended.
             UnitEvent::UnitRequeued { .. } => self.ended = None,
-            UnitEvent::RetryScheduled { spends, outcome, .. } => {
+            UnitEvent::RetryScheduled { spends, outcome, facts, .. } => {
+                self.note_usage(facts.as_deref());
                 self.repeats = self.repeats.saturating_add(u32::from(*spends == Spends::Repeat));
                 self.note_end(place, outcome);
             }
-            UnitEvent::UnitSettled { outcome, .. } => self.note_end(place, outcome),
+            UnitEvent::UnitSettled { outcome, facts, .. } => {
+                self.note_usage(facts.as_deref());
+                self.note_end(place, outcome);
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    fn note_usage(&mut self, facts: Option<&AttemptFacts>) {
+        if let Some(usage) = facts.and_then(|facts| facts.usage) {
+            self.used = self.used.plus(&usage);
+        }
     }
 
     /// An executor whose worker came to its own end works again.
@@ -242,6 +257,7 @@ impl RunState {
                 self.places = setup.units.iter().enumerate().map(|(at, unit)| (unit.id.clone(), at)).collect();
                 self.units = setup.units.iter().map(|unit| Unit::new(unit.clone(), event.at)).collect();
                 self.queue = Queue::of(&self.units);
+                self.budget = setup.budget;
                 self.setup = Some((**setup).clone());
             }
             RunEvent::SupervisorStarted { process, .. } => {
@@ -264,7 +280,16 @@ impl RunState {
             }
             RunEvent::StartsPaused { why } => self.paused = Some(why.clone()),
             RunEvent::StartsResumed => drop(self.paused.take().ok_or_else(illegal)?),
-            RunEvent::BudgetWarned { why } | RunEvent::BudgetSpent { why } => self.budget.push(why.clone()),
+            RunEvent::BudgetWarned { why, unit } => {
+                self.levels.insert(unit.clone(), (Level::Warning, why.clone()));
+            }
+            RunEvent::BudgetSpent { why, unit } => {
+                self.levels.insert(unit.clone(), (Level::Spent, why.clone()));
+            }
+            RunEvent::BudgetSet { budget } => {
+                self.budget = *budget;
+                self.levels.remove(&None);
+            }
             RunEvent::RepositoryTouched { what } => self.touched.extend(what.iter().cloned()),
             RunEvent::RepositoryMoved { .. } => {}
             RunEvent::RunStopRequested { now } => self.stop = Some(*now || self.stop == Some(true)),
@@ -287,6 +312,12 @@ impl RunState {
             }
         }
         Ok(())
+    }
+
+    /// Whether the run has spent all that it may.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.levels.get(&None).is_some_and(|(level, _)| *level == Level::Spent)
     }
 
     /// The unit of that id.
@@ -333,9 +364,7 @@ impl RunState {
     /// Tokens of all settled attempts.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        let attempts = self.units.iter().flat_map(|unit| &unit.attempts);
-        let usage = attempts.filter_map(|attempt| attempt.facts.as_ref()?.usage);
-        usage.map(|usage| usage.total_tokens()).sum()
+        self.used.total_tokens()
     }
 }
 
@@ -353,6 +382,7 @@ pub(crate) mod tests {
             retries: 1,
             owns: Vec::new(),
             priority: 0,
+            budget: Budget::default(),
         };
         let setup = RunSetup {
             title: "t".into(),
@@ -366,6 +396,7 @@ pub(crate) mod tests {
             guard: None,
             jobs: 1,
             verifies: false,
+            budget: Budget::default(),
             units: vec![unit],
         };
         let mut run = RunState::default();

@@ -93,7 +93,7 @@ pub struct Schedule {
 /// Fills free slots.
 #[must_use]
 pub fn schedule(run: &RunState, resources: &Resources, now: Now) -> Schedule {
-    if run.stop.is_some() || run.setup.is_none() {
+    if run.stop.is_some() || run.setup.is_none() || run.is_spent() {
         return Schedule::default();
     }
     let mut pass = Pass::new(run, resources, now);

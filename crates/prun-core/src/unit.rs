@@ -473,6 +473,7 @@ impl UnitState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
     use crate::event::Mode;
 
     fn process() -> ProcessIdentity {
@@ -539,6 +540,7 @@ mod tests {
             retries: 1,
             owns: Vec::new(),
             priority: 0,
+            budget: Budget::default(),
         };
         let mut unit = Unit::new(setup, Timestamp(0));
         for name in names {

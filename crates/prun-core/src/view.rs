@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::budget::Level;
 use crate::event::{Guard, Mode};
+use crate::ids::UnitId;
 use crate::outcome::{Channel, Outcome};
 use crate::run::{PastHold, RunState};
 use crate::time::Timestamp;
@@ -42,6 +44,8 @@ pub struct RunView {
     pub holds: Vec<HoldView>,
     /// Holds that are over, oldest first.
     pub past_holds: Vec<PastHoldView>,
+    /// Budgets of which 80 % or more are spent: the run's own, then those of units.
+    pub budgets: Vec<BudgetView>,
     /// Why no unit starts for now, where the machine is too busy for one more.
     pub paused: Option<String>,
     /// What workers changed in the user's repository.
@@ -53,6 +57,23 @@ pub struct RunView {
     pub landing_trouble: Option<String>,
     /// What to give `wait --since` to hear of what comes next.
     pub next: u64,
+}
+
+/// A budget of which 80 % or more are spent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct BudgetView {
+    /// Whose; `None`: the run's.
+    pub unit: Option<String>,
+    /// What is used of what, in a sentence.
+    pub why: String,
+    /// Nothing is left of it.
+    pub is_spent: bool,
+}
+
+impl BudgetView {
+    fn of((unit, (level, why)): (&Option<UnitId>, &(Level, String))) -> Self {
+        Self { unit: unit.as_ref().map(ToString::to_string), why: why.clone(), is_spent: *level == Level::Spent }
+    }
 }
 
 /// An executor on which no unit starts for now.
@@ -227,6 +248,7 @@ impl RunView {
             units: run.units.iter().map(|unit| UnitView::of(unit, now)).collect(),
             holds: holds(run, now),
             past_holds: run.past_holds.iter().map(|hold| PastHoldView::of(hold, run)).collect(),
+            budgets: run.levels.iter().map(BudgetView::of).collect(),
             paused: run.paused.clone(),
             repository_touched: run.touched.clone(),
             landed: run.landings.iter().filter(|one| !one.undone).map(|one| one.tree.clone()).collect(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use prun_core::budget::Budget;
 use prun_core::event::Mode;
 use prun_core::ids::ExecutorName;
 use prun_core::plan::schema::{RawDefaults, RawDuration, RawExecutor, RawPlan, RawUnit, reference};
@@ -41,6 +42,10 @@ fn a_plan_with_every_key_is_resolved() {
     assert!(csv.checkout, "a write unit always has one");
     assert_eq!((callers.retries, callers.timeout_millis, callers.checkout), (0, None, false));
     assert_eq!(callers.command, None);
+    let budget = Budget { tokens: Some(1_000_000), ..Budget::default() };
+    assert_eq!((csv.priority, csv.budget), (1, budget));
+    assert_eq!((plan.budget.tokens, plan.budget.money_micro_usd), (Some(20_000_000), Some(12_500_000)));
+    assert_eq!((plan.budget.turns, plan.budget.time_millis), (Some(500), Some(28_800_000)));
     let env: Vec<_> = callers.env.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(env, ["CI=false", "LANG=C", "RUST_BACKTRACE=1"]);
     assert!(mail.is_session() && mail.checkout);
@@ -64,6 +69,12 @@ fn a_small_plan_gets_the_built_in_defaults() {
       "verify": null,
       "jobs": null,
       "context": null,
+      "budget": {
+        "tokens": null,
+        "money_micro_usd": null,
+        "turns": null,
+        "time_millis": null
+      },
       "units": [
         {
           "id": "a",
@@ -85,6 +96,12 @@ fn a_small_plan_gets_the_built_in_defaults() {
           "timeout_millis": null,
           "idle_millis": 600000,
           "first_output_millis": 180000,
+          "budget": {
+            "tokens": null,
+            "money_micro_usd": null,
+            "turns": null,
+            "time_millis": null
+          },
           "priority": 0,
           "checkout": true
         }
@@ -131,7 +148,7 @@ mode = "reed"
 command = []
 executor = "codex"
 "#;
-    insta::assert_snapshot!(problems(text), @r#"
+    insta::assert_snapshot!(problems(text), @r##"
     p.toml:1:11: `version` is 2; this prun reads plans of version 1
     p.toml:2:1: unknown key `titel`
     hint: did you mean `title`?
@@ -166,8 +183,7 @@ executor = "codex"
     hint: an id is 1 to 64 of A-Z a-z 0-9 _ - and begins without a dash
     p.toml:26:1: `needs`: units are independent; use a second run
     hint: put what must come later into a plan of its own, and run it when this one is integrated
-    p.toml:27:1: `budget`: not yet
-    hint: limits in tokens and money will come; leave it out
+    p.toml:27:10: `budget` wants a table, not an integer
     p.toml:29:15: the unit has both `prompt` and `prompt_file`
     hint: leave one out
     p.toml:31:1: the unit has no prompt
@@ -176,7 +192,7 @@ executor = "codex"
     hint: give it a name of its own: it names a directory and the unit in every command
     p.toml:33:8: `mode` is "write" or "read", not `reed`
     p.toml:34:11: `command` names no program
-    "#);
+    "##);
 }
 
 #[test]

@@ -126,6 +126,7 @@ fn setup(loaded: &LoadedPlan, survey: &Survey, base: Option<&Base>, jobs: u32) -
         unseen: count(plan.dirty != Some(Dirty::Include)),
         guard: plan.guard.filter(|_| base.is_some()),
         jobs,
+        budget: plan.budget,
         verifies: plan.verify.is_some() && base.is_some(),
         units: units(plan),
     }
@@ -139,6 +140,7 @@ fn units(plan: &PlanFile) -> Vec<UnitSetup> {
         retries: unit.retries,
         owns: unit.owns.clone(),
         priority: unit.priority,
+        budget: unit.budget,
     };
     plan.units.iter().map(unit).collect()
 }

@@ -369,6 +369,7 @@ impl Importer<'_> {
             retries: 0,
             owns: Vec::new(),
             priority: 0,
+            budget: prun_core::budget::Budget::default(),
         };
         RunSetup {
             title: plan.title.clone(),
@@ -382,6 +383,7 @@ impl Importer<'_> {
             guard: None,
             jobs: 1,
             verifies: false,
+            budget: prun_core::budget::Budget::default(),
             units: found.iter().map(unit).collect(),
         }
     }

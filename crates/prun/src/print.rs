@@ -52,7 +52,11 @@ fn run_event(event: &RunEvent) -> Option<(String, Tone)> {
         RunEvent::ExecutorReleased { executor } => (format!("{executor} is released"), Tone::Good),
         RunEvent::StartsPaused { why } => (format!("no unit starts for now: {why}"), Tone::Warn),
         RunEvent::StartsResumed => ("units start again".to_owned(), Tone::Dim),
-        RunEvent::BudgetWarned { why } | RunEvent::BudgetSpent { why } => (why.clone(), Tone::Warn),
+        RunEvent::BudgetWarned { why, unit } | RunEvent::BudgetSpent { why, unit } => {
+            let whose = unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
+            (format!("{whose}budget: {why}"), Tone::Warn)
+        }
+        RunEvent::BudgetSet { .. } => ("the budget was set anew".to_owned(), Tone::Dim),
         RunEvent::RepositoryTouched { what } => {
             (format!("a worker touched the repository: {}", what.join("; ")), Tone::Bad)
         }

@@ -1,5 +1,6 @@
 //! The plan of `prun run -p PROMPT -p PROMPT`, without a file.
 
+use crate::budget::Budget;
 use crate::event::Mode;
 use crate::ids::ExecutorName;
 use crate::plan::model::{
@@ -53,6 +54,7 @@ pub fn ad_hoc(prompts: &[String], options: &AdHoc) -> Result<PlanFile, Vec<Probl
         verify: None,
         jobs: options.jobs,
         context: None,
+        budget: Budget::default(),
         units: prompts.iter().enumerate().map(|(at, prompt)| unit(at + 1, prompt, options)).collect(),
         places: PlanPlaces::default(),
     })
@@ -75,6 +77,7 @@ fn unit(number: usize, prompt: &str, options: &AdHoc) -> UnitPlan {
         timeout_millis: None,
         idle_millis: Some(DEFAULT_IDLE_MILLIS),
         first_output_millis: Some(DEFAULT_FIRST_OUTPUT_MILLIS),
+        budget: Budget::default(),
         priority: 0,
         checkout: true,
         places: UnitPlaces::default(),

@@ -6,8 +6,7 @@ use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Value};
 
 /// Keys that a later version gives life to. They are refused, because a plan that says "budget" and runs without one lies.
-const NOT_YET: [(&str, &str); 5] = [
-    ("budget", "limits in tokens and money"),
+const NOT_YET: [(&str, &str); 4] = [
     ("panel", "several executors on one task"),
     ("samples", "several attempts at one task side by side"),
     ("map", "units from rows"),

@@ -4,6 +4,7 @@
 //! world (the repository, executors, uncommitted work) is [`crate::gate`]'s.
 
 mod ad_hoc;
+mod budget;
 pub mod duration;
 mod fields;
 pub mod model;

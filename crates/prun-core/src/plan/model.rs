@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::event::{Guard, Mode};
 use crate::ids::{ExecutorName, UnitId};
 use crate::plan::problem::Place;
@@ -50,6 +51,9 @@ pub struct PlanFile {
     pub jobs: Option<u32>,
     /// Text that is put before every prompt.
     pub context: Option<Prompt>,
+    /// What the run may spend.
+    #[serde(default)]
+    pub budget: Budget,
     /// The units, in the plan's order.
     pub units: Vec<UnitPlan>,
     /// Where the keys stand.
@@ -90,6 +94,9 @@ pub struct UnitPlan {
     pub idle_millis: Option<u64>,
     /// Milliseconds until the first output; `None`: no limit.
     pub first_output_millis: Option<u64>,
+    /// What it may spend, all attempts together.
+    #[serde(default)]
+    pub budget: Budget,
     /// Units with a higher one start first; else in the plan's order.
     #[serde(default)]
     pub priority: i32,

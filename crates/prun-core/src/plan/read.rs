@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::event::{Guard, Mode};
 use crate::ids::UnitId;
+use crate::plan::budget;
 use crate::plan::fields::{self, Fields, Given, Item};
 use crate::plan::model::{
     DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES, Dirty, PLAN_VERSION, PlanFile, PlanPlaces,
@@ -84,6 +85,7 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
     let verify = fields.read("verify", problems, settings::command_line).value();
     let jobs = fields.read("jobs", problems, |item| item.integer(&(1..=MAX_JOBS)));
     let context_file = fields.read("context_file", problems, fields::text);
+    let budget = fields.read("budget", problems, budget::budget).value().unwrap_or_default();
     let defaults = read_defaults(fields, problems);
     let units = read_units(fields, &defaults, problems);
     fields.finish(problems);
@@ -106,6 +108,7 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
         verify,
         jobs: jobs.value(),
         context: context_file.value().map(Prompt::File),
+        budget,
         units,
         places,
     })
@@ -218,6 +221,7 @@ fn read_unit_fields(
         idle_millis: settings::closest(&own.idle_timeout, &defaults.idle_timeout).unwrap_or(Some(DEFAULT_IDLE_MILLIS)),
         first_output_millis: settings::closest(&own.first_output_timeout, &defaults.first_output_timeout)
             .unwrap_or(Some(DEFAULT_FIRST_OUTPUT_MILLIS)),
+        budget: settings::closest(&own.budget, &defaults.budget).unwrap_or_default(),
         priority: settings::closest(&own.priority, &defaults.priority).unwrap_or(0),
         checkout: mode == Mode::Write || settings::closest(&own.checkout, &defaults.checkout).unwrap_or(true),
     })
@@ -369,6 +373,10 @@ mod tests {
         assert_eq!(
             accepted(|fields| drop(settings::read(fields, &mut Vec::new()))),
             in_schema(&schema["properties"]["defaults"])
+        );
+        assert_eq!(
+            accepted(|fields| assert!(budget::read(fields, &mut Vec::new()).is_unlimited())),
+            in_schema(&schema["properties"]["budget"])
         );
         let unit = accepted(|fields| {
             read_unit_fields(fields, START, &defaults(), &mut HashMap::new(), &mut Vec::new());

@@ -57,6 +57,9 @@ pub struct RawPlan {
     /// A file whose text is put before every prompt; relative to the plan file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_file: Option<String>,
+    /// What the run may spend. At 80 % it is warned of, at 100 % everything stops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<RawBudget>,
     /// Values for the units that do not say their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<RawDefaults>,
@@ -136,10 +139,41 @@ pub struct RawDefaults {
     /// `false` gives a read unit an empty directory instead of a checkout. Default: `true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkout: Option<bool>,
+    /// What a unit may spend, all attempts together: a table like that of the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<RawBudget>,
     /// Units with a higher one start first: -100 to 100. Default: 0, in the plan's order.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -100, max = 100))]
     pub priority: Option<i32>,
+}
+
+/// What may be spent.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawBudget {
+    /// Tokens, sent and received together, such as `20M`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<RawAmount>,
+    /// Money, such as `$12.50`, as far as clients report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub money: Option<RawAmount>,
+    /// Turns, as far as clients report them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<RawAmount>,
+    /// Time, such as `8h`: of a run since it began, of a unit over all its attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<RawDuration>,
+}
+
+/// A number, or a number as people write it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum RawAmount {
+    /// A number.
+    Number(#[schemars(range(min = 1))] u64),
+    /// With a unit.
+    Text(String),
 }
 
 /// A name, or several in order.
@@ -198,6 +232,7 @@ pub fn reference() -> String {
     own.retain(|key| !shared.iter().any(|other| other.name == key.name));
     let mut text = String::new();
     table(&mut text, "### The plan", &keys(&schema));
+    table(&mut text, "### `[budget]`", &keys(&schema["properties"]["budget"]));
     table(&mut text, "### `[[unit]]`", &own);
     table(&mut text, "### `[[unit]]` and `[defaults]`", &shared);
     text

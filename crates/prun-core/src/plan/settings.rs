@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::budget::Budget;
 use crate::event::Mode;
 use crate::ids::ExecutorName;
-use crate::plan::duration;
 use crate::plan::fields::{Fields, Given, Item, Site};
 use crate::plan::model::{COMMAND_EXECUTOR, CommandLine, DEFAULT_EXECUTOR, Env, MAX_RETRIES};
 use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Node, Value};
+use crate::plan::{budget, duration};
 
 /// The keys that `[defaults]` and a unit share.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(super) struct Settings {
     pub(super) first_output_timeout: Given<Limit>,
     pub(super) checkout: Given<bool>,
     pub(super) priority: Given<i32>,
+    pub(super) budget: Given<Budget>,
 }
 
 /// Milliseconds, or `None` for `"off"`.
@@ -49,6 +51,7 @@ pub(super) fn read(fields: &mut Fields, problems: &mut Vec<Problem>) -> Settings
         idle_timeout: fields.read("idle_timeout", problems, limit),
         first_output_timeout: fields.read("first_output_timeout", problems, limit),
         checkout: fields.read("checkout", problems, |item| item.boolean()),
+        budget: fields.read("budget", problems, budget::budget),
         priority: fields.read("priority", problems, |item| item.integer(&PRIORITIES)),
     }
 }

@@ -9,9 +9,9 @@ use crate::time::Now;
 use crate::unit::{AttemptRecord, Disposition, Unit, UnitState};
 
 /// Why not, and what to do instead.
-type Refusal = (String, Option<String>);
+pub(super) type Refusal = (String, Option<String>);
 /// What happened, in a sentence.
-type Obeyed = Result<String, Refusal>;
+pub(super) type Obeyed = Result<String, Refusal>;
 
 impl Supervisor {
     /// Does what is asked, and answers.
@@ -25,6 +25,10 @@ impl Supervisor {
             Command::Accept { unit, why, salvaged } => self.accept(&unit, why, salvaged, now),
             Command::Exclude { unit, why } => self.exclude(&unit, why, now),
             Command::Unreview { unit } => self.unreview(&unit, now),
+            Command::SetBudget { budget } => {
+                self.record(RunEvent::BudgetSet { budget }, now);
+                Ok("the budget is set".to_owned())
+            }
             Command::Release { executor } => self.release_by_hand(executor, now),
         };
         let reply = match done {
@@ -45,7 +49,7 @@ impl Supervisor {
         format!("stopping {}", counted(stopped, "unit"))
     }
 
-    fn stop_unit(&mut self, id: &UnitId, reason: StopReason, at_once: bool, now: Now) -> Obeyed {
+    pub(super) fn stop_unit(&mut self, id: &UnitId, reason: StopReason, at_once: bool, now: Now) -> Obeyed {
         match self.known(id)?.state.clone() {
             UnitState::Queued | UnitState::Backoff { .. } => {
                 let outcome = Outcome::Stopped(reason);
@@ -103,6 +107,10 @@ impl Supervisor {
         if self.run.stop.is_some() && self.run.ended.is_none() {
             let hint = "`prun resume` goes on with the whole run once it has stopped".to_owned();
             return Err(("the run is being stopped".to_owned(), Some(hint)));
+        }
+        if self.run.is_spent() {
+            let hint = "`prun resume --budget tokens=…` raises it and goes on".to_owned();
+            return Err(("the budget of the run is spent".to_owned(), Some(hint)));
         }
         if how == RetryHow::Continue && !unit.attempts.iter().any(AttemptRecord::was_started) {
             return Err((format!("{id} has no attempt to continue"), Some("retry it without --continue".to_owned())));

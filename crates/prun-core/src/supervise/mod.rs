@@ -4,6 +4,7 @@
 //! [`RunState`] and returns it as [`Effect::Record`]; the driver records those first, carries out the
 //! rest, and answers commands last.
 
+mod budget;
 mod commands;
 mod settle;
 #[cfg(test)]
@@ -129,6 +130,7 @@ impl Supervisor {
         // What comes before its own beginning is recorded is no time to start anything.
         if self.is_up {
             self.release_due(now);
+            self.check_budgets(now);
             self.give_up_waiting(now);
             self.start_units(now);
         }

@@ -37,8 +37,12 @@ impl Supervisor {
         if stop.is_some() || self.run.stop.is_some() {
             return self.record_unit(id, UnitEvent::UnitSettled { facts, outcome, why: verdict }, now);
         }
-        let Decision { hold, next, why } = self.decide(unit, &outcome, &verdict, facts.as_deref(), now);
-        if let Some((hold, executor)) = hold.zip(unit.attempts.last().map(|last| last.executor.clone())) {
+        let Decision { hold, mut next, mut why } = self.decide(unit, &outcome, &verdict, facts.as_deref(), now);
+        if let Some(spent) = self.check_unit_budget(id, facts.as_deref(), now).filter(|_| next != Next::Settle) {
+            (next, why) = (Next::Settle, format!("its budget is spent: {spent}"));
+        }
+        let last = self.run.unit(id).and_then(|unit| unit.attempts.last());
+        if let Some((hold, executor)) = hold.zip(last.map(|last| last.executor.clone())) {
             self.hold(&executor, hold, &verdict, now);
         }
         let why = if why.is_empty() { verdict } else { format!("{verdict}; {why}") };

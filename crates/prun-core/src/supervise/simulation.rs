@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::budget::Budget;
 use crate::event::{Mode, RunSetup, UnitSetup};
 use crate::outcome::tests::good_facts;
-use crate::outcome::{CheckFacts, ClientError, Exit, FinalEvent, StopReason};
+use crate::outcome::{CheckFacts, ClientError, Exit, FinalEvent, StopReason, Usage};
 use crate::policy::{MOST_REPEATS_OF_A_UNIT, Spends, run_allowance};
 use crate::run::RunState;
 use crate::schedule::{Account, Capacity, Pressure};
@@ -54,6 +55,11 @@ fn process(attempt: Attempt) -> ProcessIdentity {
     ProcessIdentity { boot_id: "b".into(), pid: attempt.0, start_ticks: 1 }
 }
 
+/// Some workers use a tenth of it.
+fn budget() -> Budget {
+    Budget { tokens: Some(600), ..Budget::default() }
+}
+
 fn setup(units: usize, retries: u32) -> RunSetup {
     let unit = |number: usize| UnitSetup {
         id: format!("u{number}").parse().unwrap(),
@@ -62,6 +68,7 @@ fn setup(units: usize, retries: u32) -> RunSetup {
         retries,
         owns: Vec::new(),
         priority: 0,
+        budget: Budget::default(),
     };
     RunSetup {
         title: "t".into(),
@@ -75,6 +82,7 @@ fn setup(units: usize, retries: u32) -> RunSetup {
         guard: None,
         jobs: JOBS,
         verifies: true,
+        budget: budget(),
         units: (0..units).map(unit).collect(),
     }
 }
@@ -236,6 +244,9 @@ impl World {
         if flavour % 3 == 1 {
             facts.exit = Exit::Code { code: 1 };
         }
+        if flavour > 200 {
+            facts.usage = Some(Usage { input_tokens: 60, ..Usage::default() });
+        }
         if let Some(class) = class_of(flavour) {
             let resets_at = (flavour > 128).then(|| self.now.wall.plus(600_000));
             facts.final_event = FinalEvent::Failed;
@@ -290,6 +301,7 @@ fn check_holds(ledger: &[Event]) {
             let before = run.unit(unit).expect("the unit is the plan's");
             match &**kind {
                 UnitEvent::AttemptBegan { executor, .. } => {
+                    assert!(!run.is_spent(), "{unit} began without a budget");
                     assert!(!run.holds.contains_key(executor), "{unit} began on {executor}, which is held");
                     assert!(!before.barred.contains(executor), "{unit} went back to {executor}");
                 }

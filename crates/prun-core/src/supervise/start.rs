@@ -9,7 +9,7 @@ use crate::time::Now;
 impl Supervisor {
     pub(super) fn start_units(&mut self, now: Now) {
         let plan = schedule(&self.run, &self.resources, now);
-        self.look_again = plan.look_again;
+        self.look_again = plan.look_again.into_iter().chain(self.next_budget_look(now)).min();
         if let Some(why) = self.pressed.clone().filter(|_| plan.is_pressed && self.run.paused.is_none()) {
             self.record(RunEvent::StartsPaused { why }, now);
         }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::event::{Event, ProcessIdentity, RetryHow};
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
 use crate::outcome::{AttemptFacts, CheckFacts};
@@ -193,6 +194,11 @@ pub enum Command {
     Release {
         /// The executor.
         executor: ExecutorName,
+    },
+    /// Let the run spend so much, in all.
+    SetBudget {
+        /// How much.
+        budget: Budget,
     },
     /// Answer, and nothing else.
     Ping,

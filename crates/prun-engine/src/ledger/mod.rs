@@ -5,10 +5,12 @@
 
 mod lock;
 mod reader;
+mod usage;
 mod writer;
 
 pub use lock::{LockHolder, RunLock};
 pub use reader::Reader;
+pub use usage::AttemptUsage;
 pub use writer::Writer;
 
 use std::path::PathBuf;
@@ -103,6 +105,7 @@ mod tests {
             retries: 1,
             owns: Vec::new(),
             priority: 0,
+            budget: prun_core::budget::Budget::default(),
         };
         let setup = RunSetup {
             title: "t".into(),
@@ -116,6 +119,7 @@ mod tests {
             guard: None,
             jobs: 2,
             verifies: false,
+            budget: prun_core::budget::Budget::default(),
             units: vec![unit.clone()],
         };
         let began = UnitEvent::AttemptBegan {

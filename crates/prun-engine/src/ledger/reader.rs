@@ -13,8 +13,8 @@ use crate::home::RunDir;
 /// Reads a ledger while somebody else may be writing it.
 #[derive(Debug)]
 pub struct Reader {
-    connection: Connection,
-    path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
 }
 
 struct Row {

@@ -43,7 +43,8 @@ impl Writer {
             configure(&connection, durability)?;
             connection.pragma_update(None, "application_id", APPLICATION_ID)?;
             connection.pragma_update(None, "user_version", LEDGER_VERSION)?;
-            connection.execute_batch(SCHEMA)
+            connection.execute_batch(SCHEMA)?;
+            connection.execute_batch(&super::usage::views())
         };
         set().map_err(LedgerError::at("create", &path))?;
         Ok(Self { connection, path, lock })

@@ -8,6 +8,7 @@ pub mod repository;
 pub use checkouts::remove_workspace;
 pub use prepare::Prepared;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};

@@ -34,4 +34,5 @@ pub(crate) mod stop;
 pub(crate) mod submit;
 pub(crate) mod supervise;
 pub(crate) mod undo;
+pub(crate) mod usage;
 pub(crate) mod wait;

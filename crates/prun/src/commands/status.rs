@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use prun_core::digest::{header, of_the_run};
+use prun_core::digest::{budget_line, header, of_the_run};
 use prun_engine::remove::disk_use;
 
 use crate::context::{Context, Intent};
@@ -53,6 +53,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     // A large run takes long to walk, and status is asked often.
     let (used, is_all) = disk_use(run.dir.root(), Some(Instant::now() + DISK_TIME));
     ui.line(ui.paint(&format!("disk    {}{}", if is_all { "" } else { "at least " }, bytes(used)), Tone::Dim))?;
+    for budget in &view.budgets {
+        ui.line(ui.paint(&budget_line(budget, run.card.run.short()), Tone::Warn))?;
+    }
     for line in of_the_run(&view, run.card.run.short()) {
         ui.line(line)?;
     }

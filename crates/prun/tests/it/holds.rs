@@ -41,7 +41,7 @@ const DONE: &str =
     r#"echo '{"type":"turn.completed","usage":{"input_tokens":100,"cached_input_tokens":0,"output_tokens":10}}'"#;
 
 /// A place whose Codex is a script: `meets` is what happens before it works.
-fn place(meets: &str, config: &str, plan: &str) -> TestEnv {
+pub(crate) fn place(meets: &str, config: &str, plan: &str) -> TestEnv {
     let mut env = TestEnv::new(PRUN);
     let codex = env.script("codex", &format!("{WORDS}{CODEX}{meets}\nwork\n{DONE}"));
     env.set("CODEX_BIN", codex);
@@ -56,11 +56,11 @@ fn place(meets: &str, config: &str, plan: &str) -> TestEnv {
 const LIMIT: &str = "fail \"You've hit your usage limit; try again in";
 const QUICK: &str = "[executor.codex]\nslots = 3\nstagger = \"0s\"\n";
 
-fn units(ids: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn units(ids: impl IntoIterator<Item = String>) -> String {
     ids.into_iter().map(|id| format!("[[unit]]\nid = \"{id}\"\nprompt = \"Do {id}.\"\n")).collect()
 }
 
-fn ledger(env: &TestEnv) -> (Vec<Event>, RunState) {
+pub(crate) fn ledger(env: &TestEnv) -> (Vec<Event>, RunState) {
     let run = env.run_ids().pop().unwrap().parse().unwrap();
     let events = Reader::open(&Home::at(env.home()).run(&run)).unwrap().after(Seq(0)).unwrap();
     let state = RunState::replay(&events).unwrap();

@@ -5,6 +5,7 @@
 mod attempts;
 mod bad_input;
 mod bench_verbs;
+mod budget;
 mod chaos;
 mod codex_client;
 mod codex_run;
