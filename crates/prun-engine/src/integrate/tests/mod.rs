@@ -6,5 +6,6 @@ mod full_disk;
 mod landing;
 mod random;
 mod resolving;
+mod speed;
 
 use bench::Bench;
