@@ -4,7 +4,8 @@
 //! is ever found by name.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -58,8 +59,21 @@ impl ProcessStat {
 pub fn boot_id() -> &'static str {
     static BOOT_ID: OnceLock<String> = OnceLock::new();
     BOOT_ID.get_or_init(|| {
-        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+        let id = read_kernel_file(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
+        String::from_utf8_lossy(&id).trim().to_owned()
     })
+}
+
+/// Reads a file that the kernel makes up as it is read. It tells no size, so that a plain read would feel its way
+/// in small steps.
+///
+/// # Errors
+/// It is not there, or may not be read.
+pub fn read_kernel_file(path: &Path) -> io::Result<Vec<u8>> {
+    const ONE_READ: usize = 4096;
+    let mut bytes = Vec::with_capacity(ONE_READ);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Reads the text of `/proc/PID/stat`. The program's name, between the first `(` and the *last* `)`, may
@@ -88,7 +102,7 @@ pub fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
 /// What the kernel says of the process with this number now.
 #[must_use]
 pub fn stat(pid: u32) -> Option<ProcessStat> {
-    parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&read_kernel_file(Path::new(&format!("/proc/{pid}/stat"))).ok()?)
 }
 
 /// The identity of the process that has this number now.
@@ -223,8 +237,8 @@ fn ambush(entry: &[u8], mut seen: u32, until: Instant) -> Met {
 
 /// The number that was given out last.
 fn newest() -> Option<u32> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_ascii_whitespace().last()?.parse().ok()
+    let text = read_kernel_file(Path::new("/proc/loadavg")).ok()?;
+    std::str::from_utf8(&text).ok()?.split_ascii_whitespace().last()?.parse().ok()
 }
 
 fn carries(stat: &ProcessStat, entry: &[u8]) -> bool {
@@ -234,7 +248,7 @@ fn carries(stat: &ProcessStat, entry: &[u8]) -> bool {
 /// The environment of a process. One whose main thread has ended, or is just ending, shows it only at its other
 /// threads.
 fn environ(stat: &ProcessStat) -> Option<Vec<u8>> {
-    let read = |task: u32| std::fs::read(format!("/proc/{}/task/{task}/environ", stat.pid)).ok();
+    let read = |task: u32| read_kernel_file(Path::new(&format!("/proc/{}/task/{task}/environ", stat.pid))).ok();
     let has_content = |environ: &Vec<u8>| !environ.is_empty();
     if stat.is_dead() {
         return None;
@@ -289,7 +303,8 @@ fn descendants_in(root: u32, all: &[ProcessStat]) -> Vec<ProcessStat> {
 fn children(parent: u32) -> Vec<u32> {
     let mut found = Vec::new();
     for task in numbered_entries(&format!("/proc/{parent}/task")) {
-        let listed = std::fs::read_to_string(format!("/proc/{parent}/task/{task}/children")).unwrap_or_default();
+        let path = format!("/proc/{parent}/task/{task}/children");
+        let listed = String::from_utf8(read_kernel_file(Path::new(&path)).unwrap_or_default()).unwrap_or_default();
         found.extend(listed.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
     }
     found
@@ -310,6 +325,23 @@ pub fn raise_descriptor_limit() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+}
+
+/// How many units a supervisor may have alive at once where it may have no more than so many files open; `None`
+/// where there is no limit. Each has its fence and a descriptor of its dispatcher, and one to spare for its start.
+#[must_use]
+pub fn units_within(open_files: Option<u64>) -> u32 {
+    /// The ledger, the socket and its viewers, logs, and git at work on one workspace.
+    const OTHERS: u64 = 24;
+    const EACH: u64 = 3;
+    let room = open_files.map_or(u64::MAX, |limit| limit.saturating_sub(OTHERS) / EACH);
+    u32::try_from(room).unwrap_or(u32::MAX).max(1)
+}
+
+/// How many files this process may have open; `None` where there is no limit.
+#[must_use]
+pub fn descriptor_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
 #[cfg(test)]
@@ -356,6 +388,12 @@ mod tests {
         let listed = [row(5, 3), row(2, 1), row(3, 2), row(4, 1), row(9, 8)];
         let found: Vec<u32> = descendants_in(2, &listed).iter().map(|stat| stat.pid).collect();
         assert_eq!(found, [3, 5]);
+    }
+
+    /// C30.
+    #[test]
+    fn few_descriptors_mean_few_units_at_once_and_never_none() {
+        assert_eq!([None, Some(0), Some(32), Some(1024)].map(units_within), [u32::MAX, 1, 2, 333]);
     }
 
     #[test]

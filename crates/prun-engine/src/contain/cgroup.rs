@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FsWord, statfs};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::process::read_kernel_file;
+
 /// How the name of every group begins; the attempt's token follows.
 const NAME_PREFIX: &str = "prun-";
 
@@ -40,7 +42,8 @@ pub struct GroupUsage {
 /// stands beside others. Whether a group can be made there shows when it is tried.
 #[must_use]
 pub fn own_place() -> Option<PathBuf> {
-    place(&std::fs::read("/proc/self/mountinfo").ok()?, &std::fs::read("/proc/self/cgroup").ok()?)
+    let read = |path: &str| read_kernel_file(Path::new(path)).ok();
+    place(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
 }
 
 impl Group {
@@ -82,15 +85,15 @@ impl Group {
     /// Whether this process, which nobody has collected, is in it.
     #[must_use]
     pub fn holds(&self, pid: u32) -> bool {
-        let listed = std::fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let listed = read_kernel_file(Path::new(&format!("/proc/{pid}/cgroup"))).unwrap_or_default();
         own_group(&listed).is_some_and(|group| Path::new(&*group).file_name() == self.path.file_name())
     }
 
     /// Whether any process lives in it or in a group inside it. What cannot be told counts as life.
     #[must_use]
     pub fn is_populated(&self) -> bool {
-        match std::fs::read_to_string(self.path.join("cgroup.events")) {
-            Ok(text) => value(&text, "populated") != Some(0),
+        match read_kernel_file(&self.path.join("cgroup.events")) {
+            Ok(text) => value(&String::from_utf8_lossy(&text), "populated") != Some(0),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
@@ -98,8 +101,7 @@ impl Group {
     /// The processes that live in it and in the groups inside it.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
-        let listed = |dir: &PathBuf| std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-        let texts: Vec<String> = self.tree().iter().map(listed).collect();
+        let texts: Vec<String> = self.tree().iter().map(|dir| text(&dir.join("cgroup.procs"))).collect();
         // 0 stands for a process of another number space, which cannot be named from here.
         texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
     }
@@ -131,7 +133,7 @@ impl Group {
     /// What it has used so far.
     #[must_use]
     pub fn usage(&self) -> GroupUsage {
-        let read = |name: &str| std::fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        let read = |name: &str| text(&self.path.join(name));
         usage(&read("memory.peak"), &read("cpu.stat"), &read("memory.events"))
     }
 
@@ -142,6 +144,9 @@ impl Group {
 
     /// Removes it where nothing lives in it; whether it is gone.
     pub(super) fn remove(&self) -> bool {
+        if std::fs::remove_dir(&self.path).is_ok() {
+            return true;
+        }
         for dir in self.tree().iter().rev() {
             // One that is busy stays, and shows.
             let _ = std::fs::remove_dir(dir);
@@ -194,6 +199,11 @@ fn place(mounts: &[u8], groups: &[u8]) -> Option<PathBuf> {
 fn own_group(groups: &[u8]) -> Option<std::ffi::OsString> {
     let line = groups.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))?;
     Some(std::ffi::OsStr::from_bytes(line).to_owned())
+}
+
+/// The text of one of a group's files; empty where the file is not there.
+fn text(path: &Path) -> String {
+    String::from_utf8(read_kernel_file(path).unwrap_or_default()).unwrap_or_default()
 }
 
 /// Undoes the `\040` of the kernel's lists.

@@ -74,9 +74,10 @@ impl Containment {
         self.token.as_deref()
     }
 
-    /// Drops the group where `leader`, which was to enter it before it became its program, is not in it.
-    pub fn confirm(&mut self, leader: u32) {
-        self.group.take_if(|group| !group.holds(leader));
+    /// Drops the group where `leader`, which was to enter it before it became its program, is not in it. One that
+    /// was born in it is.
+    pub fn confirm(&mut self, leader: u32, is_born_in_it: bool) {
+        self.group.take_if(|group| !is_born_in_it && !group.holds(leader));
     }
 
     /// What the attempt's group has used so far; nothing without a group.

@@ -10,6 +10,7 @@ use prun_core::outcome::{CheckFacts, Exit};
 use super::attempt::Attempt;
 use super::reap::Reaper;
 use super::spawn::{Launch, StartError, Streams, open_append, open_null};
+use super::watch::SLEEP;
 use crate::process::identity;
 use crate::spec::CheckSpec;
 
@@ -61,13 +62,13 @@ fn start(attempt: &mut Attempt, log: &Path, check: &CheckSpec) -> Result<(u32, F
     let (streams, kept) = streams()
         .map_err(|error| StartError { code: 126, message: format!("cannot open {}: {error}", log.display()) })?;
     let (group, guard) = (attempt.containment.group(), attempt.spec.guard.as_ref());
-    let leader = Launch { argv: &check.argv, cwd: &attempt.cwd, env: &attempt.env, streams, group, guard }.start()?;
-    attempt.containment.confirm(leader);
-    Ok((leader, kept))
+    let started = Launch { argv: &check.argv, cwd: &attempt.cwd, env: &attempt.env, streams, group, guard }.start()?;
+    attempt.containment.confirm(started.pid, started.is_born_in_group);
+    Ok((started.pid, kept))
 }
 
 fn wait(attempt: &mut Attempt, leader: u32, log: &File, began: Instant, check: &CheckSpec) -> Ended {
-    let deadline = began + Duration::from_millis(check.limit_millis);
+    let mut deadline = began + Duration::from_millis(check.limit_millis);
     let mut reaper = Reaper::of(leader);
     let (mut timed_out, mut cut) = (false, false);
     loop {
@@ -87,7 +88,8 @@ fn wait(attempt: &mut Attempt, leader: u32, log: &File, began: Instant, check: &
             break;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        attempt.signals.wait(Some(left.min(LOOK)));
+        // A sleep of the machine, or a stop of everything, is not the command's time.
+        deadline += Some(attempt.signals.wait(Some(left.min(LOOK)))).filter(|slept| *slept > SLEEP).unwrap_or_default();
     }
     reaper.sweep(&attempt.containment);
     Ended { exit: reaper.exit().cloned().unwrap_or(Exit::Unobserved), timed_out, cut }

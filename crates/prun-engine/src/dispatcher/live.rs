@@ -48,7 +48,7 @@ impl Used {
     /// The group has counted the set-up too. It counts what nobody waited for, so its word on CPU time goes
     /// before the sum over collected children.
     fn of(reaper: &Reaper, before: GroupUsage, after: GroupUsage) -> Self {
-        let in_group = after.cpu_millis.zip(before.cpu_millis).map(|(after, before)| after.saturating_sub(before));
+        let in_group = after.cpu_millis.map(|after| after.saturating_sub(before.cpu_millis.unwrap_or(0)));
         let collected = reaper.used();
         Self {
             peak_rss_kib: collected.map(|(peak, _)| peak),
@@ -90,7 +90,8 @@ impl Attempt {
 
     fn live_with(&mut self, worker: &WorkerSpec, lived: &mut Lived) {
         lived.stream = StreamReader::new(worker.stream).summary().clone();
-        let before = self.containment.usage();
+        // A group in which nothing has run yet has used nothing.
+        let before = if lived.setup.is_some() { self.containment.usage() } else { GroupUsage::default() };
         let (leader, mut outputs) = match self.start(worker) {
             Ok(started) => started,
             Err(error) => {
@@ -149,9 +150,9 @@ impl Attempt {
             message: format!("cannot start the worker: the prompt cannot be an argument: {error}"),
         })?;
         let (group, guard) = (self.containment.group(), self.spec.guard.as_ref());
-        let pid = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams, group, guard }.start()?;
-        self.containment.confirm(pid);
-        Ok((pid, outputs))
+        let started = Launch { argv: &argv, cwd: &self.cwd, env: &self.env, streams, group, guard }.start()?;
+        self.containment.confirm(started.pid, started.is_born_in_group);
+        Ok((started.pid, outputs))
     }
 
     /// The command line with all that only this attempt knows.

@@ -24,7 +24,7 @@ const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
 /// Looks for signs of life and remembers when each kind was last seen. Times are milliseconds on the
 /// watchdog's clock.
 pub(super) struct Liveness {
-    root: u32,
+    root: Option<u32>,
     workspace: PathBuf,
     /// The session of an agent's client, where there is one.
     client: Option<u32>,
@@ -43,13 +43,13 @@ impl Liveness {
     /// Watches the processes below `root`, which start at `now` to work in `workspace`; `client` is the session of
     /// an agent's client that tells of its progress by events. With the dispatcher
     /// as the root orphans belong to it too, and the CPU time of those that have ended is not lost.
-    pub(super) fn new(root: u32, workspace: &Path, client: Option<u32>, now: u64) -> Self {
+    pub(super) fn new(root: Option<u32>, workspace: &Path, client: Option<u32>, now: u64) -> Self {
         Self {
             root,
             workspace: workspace.to_owned(),
             client,
             looked: now,
-            cpu_ticks: tree_cpu_ticks(root, client),
+            cpu_ticks: root.map_or((0, 0), |root| tree_cpu_ticks(root, client)),
             newest: SystemTime::now(),
             entries: None,
             output: now,
@@ -65,7 +65,7 @@ impl Liveness {
 
     /// Looks at CPU time and files; the time of the newest sign.
     pub(super) fn look(&mut self, now: u64) -> u64 {
-        let ticks = tree_cpu_ticks(self.root, self.client);
+        let ticks = self.root.map_or((0, 0), |root| tree_cpu_ticks(root, self.client));
         let passed = now.saturating_sub(self.looked);
         let is_busy = |ticks: u64, before: u64, share: u64| {
             let used = ticks.saturating_sub(before).saturating_mul(1000) / rustix::param::clock_ticks_per_second();
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_file_written_after_the_clock_was_set_back_is_a_sign_of_life() {
         let dir = tempfile::tempdir().unwrap();
-        let mut liveness = Liveness::new(u32::MAX, dir.path(), None, 0);
+        let mut liveness = Liveness::new(None, dir.path(), None, 0);
         let earlier = SystemTime::now() - std::time::Duration::from_secs(3600);
         let write = |name: &str| {
             std::fs::File::create(dir.path().join(name)).unwrap().set_modified(earlier).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     fn a_busy_process_and_a_changing_file_are_signs_of_life() {
         let dir = tempfile::tempdir().unwrap();
         let mut busy = std::process::Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let mut liveness = Liveness::new(busy.id(), dir.path(), None, 0);
+        let mut liveness = Liveness::new(Some(busy.id()), dir.path(), None, 0);
         while tree_cpu_ticks(busy.id(), None).1 < 3 {}
         assert_eq!(liveness.look(1000), 1000);
         assert_eq!(liveness.silent_since(500), ["output", "files"]);
@@ -190,7 +190,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut busy = std::process::Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let session = crate::process::stat(busy.id()).unwrap().session;
-        let mut liveness = Liveness::new(busy.id(), dir.path(), Some(session), 0);
+        let mut liveness = Liveness::new(Some(busy.id()), dir.path(), Some(session), 0);
         while tree_cpu_ticks(busy.id(), Some(session)).0 < 5 {}
         // A little over 5 ticks, 50 ms: more than a hundredth of 2 s, and less than a fifth.
         assert_eq!(liveness.look(2000), 0);

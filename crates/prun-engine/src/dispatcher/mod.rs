@@ -6,6 +6,7 @@
 
 mod answer;
 mod attempt;
+mod birth;
 mod check;
 mod claim;
 mod dead;

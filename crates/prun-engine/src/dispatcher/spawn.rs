@@ -8,10 +8,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, getpid, getppid};
 
+use super::birth;
 use super::signals::give_back_dispositions;
 use crate::contain::Group;
 use crate::spec::GuardSpec;
@@ -52,10 +54,18 @@ pub(super) struct StartError {
     pub(super) message: String,
 }
 
+/// A program that was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Started {
+    /// Its number. Nobody but `wait4` collects it.
+    pub(super) pid: u32,
+    /// It was born in its group, by the kernel's word.
+    pub(super) is_born_in_group: bool,
+}
+
 impl Launch<'_> {
-    /// Starts it; its number. Nobody but `wait4` collects it.
-    #[expect(unsafe_code, reason = "the child must leave our session between fork and exec")]
-    pub(super) fn start(self) -> Result<u32, StartError> {
+    /// Starts it.
+    pub(super) fn start(self) -> Result<Started, StartError> {
         let (program, arguments) = self.argv.split_first().ok_or_else(|| StartError {
             code: 127,
             message: "cannot start a worker: its command line is empty".to_owned(),
@@ -64,15 +74,8 @@ impl Launch<'_> {
         command.args(arguments).current_dir(self.cwd).env_clear();
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(self.streams.stdin).stdout(self.streams.stdout).stderr(self.streams.stderr);
-        let entrance = self.group.and_then(|group| group.entrance().ok());
         let guard = self.guard.map(|spec| Guard::new(spec, self.cwd)).transpose().map_err(|error| unguarded(&error))?;
-        let dispatcher = getpid();
-        // SAFETY: the closure makes system calls alone, which are async-signal-safe, and allocates nothing.
-        unsafe { command.pre_exec(move || become_worker(entrance.as_ref(), dispatcher)) };
-        if let Some(guard) = guard {
-            guard.apply(&mut command);
-        }
-        command.spawn().map(|child| child.id()).map_err(|error| match self.guard.map(GuardSpec::probe) {
+        spawn(&mut command, self.group, guard).map_err(|error| match self.guard.map(GuardSpec::probe) {
             // The program's own fault is the better word where the guard is none.
             Some(Err(error)) => unguarded(&error),
             _ => start_error(program, self.cwd, self.env, &error),
@@ -83,6 +86,27 @@ impl Launch<'_> {
 /// Without the guard that was asked for nothing is started.
 fn unguarded(error: &io::Error) -> StartError {
     StartError { code: 126, message: format!("cannot make the repository read-only for it: {error}") }
+}
+
+/// Starts `command` in a session of its own: in the group from its birth where the kernel can do that. To enter
+/// a group later is the slower way by milliseconds, for which all of the machine's forks are held up.
+#[expect(unsafe_code, reason = "the child must leave our session between fork and exec")]
+fn spawn(command: &mut Command, group: Option<&Group>, guard: Option<Guard>) -> io::Result<Started> {
+    let entrance = Arc::new(OnceLock::new());
+    let (dispatcher, opened) = (getpid(), entrance.clone());
+    // SAFETY: the closure makes system calls alone, which are async-signal-safe, and allocates nothing.
+    unsafe { command.pre_exec(move || become_worker(opened.get(), dispatcher)) };
+    if let Some(guard) = guard {
+        guard.apply(command);
+    }
+    if let Some(group) = group {
+        if let Some(born) = birth::spawn_into(command, group) {
+            return born.map(|pid| Started { pid, is_born_in_group: true });
+        }
+        // Nobody has set it before.
+        let _ = group.entrance().map(|file| entrance.set(file));
+    }
+    command.spawn().map(|child| Started { pid: child.id(), is_born_in_group: false })
 }
 
 /// What the child does before it becomes the program.

@@ -20,8 +20,9 @@ const LOOKS: (u64, u64) = (500, 4000);
 /// Milliseconds until the first look, and at least between two: a flood is met before it costs much disk.
 const FIRST_LOOK: u64 = 100;
 
-/// A wait that lasts longer than asked by this much was a sleep of the machine, not of the worker.
-const SLEEP: Duration = Duration::from_secs(2);
+/// A turn that takes longer than the wait in it by this much was a sleep of the machine, or a stop of
+/// everything, not the worker's silence.
+pub(super) const SLEEP: Duration = Duration::from_secs(2);
 
 /// A worker that is being watched.
 pub(super) struct Watch<'a> {
@@ -60,7 +61,7 @@ impl Watch<'_> {
         let client = self.outputs.has_events().then_some(self.leader);
         let mut state = State {
             dog: Watchdog::new(self.limits.clone(), self.notes.0.is_some(), 0),
-            life: Liveness::new(std::process::id(), self.workspace, client, 0),
+            life: Liveness::new(self.tree(), self.workspace, client, 0),
             looked: 0,
             look_at: FIRST_LOOK,
             interval: FIRST_LOOK,
@@ -76,13 +77,20 @@ impl Watch<'_> {
                 let silent = if stop == StopReason::Signal { Vec::new() } else { self.silent(&mut state, now) };
                 return Watched { stop: Some(stop), silent };
             }
-            let until = state.dog.next().unwrap_or(u64::MAX).min(state.look_at);
-            let overslept = self.signals.wait(Some(Duration::from_millis(until.saturating_sub(now))));
-            if overslept > SLEEP {
-                state.dog.slept(millis(overslept));
+            let pause = state.dog.next().unwrap_or(u64::MAX).min(state.look_at).saturating_sub(now);
+            self.signals.wait(Some(Duration::from_millis(pause)));
+            // From one turn to the next, so that nobody can be stopped between two of our looks at the clock.
+            let overslept = millis(base.elapsed()).saturating_sub(now.saturating_add(pause));
+            if overslept > millis(SLEEP) {
+                state.dog.slept(overslept);
                 state.look_at = millis(base.elapsed());
             }
         }
+    }
+
+    /// The processes that count as signs of life: none where output alone does.
+    fn tree(&self) -> Option<u32> {
+        (self.limits.liveness == spec::Liveness::All).then(std::process::id)
     }
 
     /// One look around; the reason to end the worker, where there is one.

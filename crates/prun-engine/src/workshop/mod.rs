@@ -27,6 +27,7 @@ use crate::executor::{Executor, Kind, Registry, preflight};
 use crate::files::{Durability, FileError};
 use crate::git::Git;
 use crate::home::{AttemptDir, Home, RunDir, sha256_hex};
+use crate::process;
 use crate::slots::{self, Slot};
 use crate::spec::Resumed;
 use crate::state_dir;
@@ -163,7 +164,9 @@ impl Workshop {
     /// What the scheduler may use.
     #[must_use]
     pub fn resources(&self, run: &RunState) -> Resources {
-        let jobs = run.setup.as_ref().map_or(1, |setup| setup.jobs);
+        // Where descriptors are few, units wait instead of failing for want of one.
+        let room = process::units_within(process::descriptor_limit());
+        let jobs = run.setup.as_ref().map_or(1, |setup| setup.jobs).min(room);
         let capacity = |executor: &Executor| {
             // The unit's own command has no account to protect: `jobs` alone bounds it.
             let slots = if executor.is_unbounded() { executor.slots.max(jobs) } else { executor.slots };

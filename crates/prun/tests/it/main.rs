@@ -16,6 +16,7 @@ mod doctor;
 mod examples;
 mod holds;
 mod input;
+mod observe;
 mod real;
 mod scale;
 mod support;
