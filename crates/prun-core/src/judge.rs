@@ -58,6 +58,8 @@ fn judge_exit(facts: &AttemptFacts) -> Option<Outcome> {
         // Whatever ended it: a client that said it failed has failed.
         Exit::Signal { .. } | Exit::Code { .. } if lingered && facts.final_event != FinalEvent::Failed => None,
         Exit::Signal { signal: SIGKILL } if facts.oom_killed => Some(Outcome::Failed(Cause::Oom)),
+        // A shell tells of its command's end by such a code.
+        Exit::Code { code } if code == 128 + SIGKILL && facts.oom_killed => Some(Outcome::Failed(Cause::Oom)),
         Exit::Signal { .. } => Some(Outcome::Failed(Cause::Signal)),
         Exit::Code { code } if code != 0 => Some(Outcome::Failed(Cause::ExitCode)),
         _ if facts.final_event == FinalEvent::Failed => Some(Outcome::Failed(Cause::Worker)),
@@ -117,6 +119,14 @@ mod tests {
                 },
                 Outcome::Failed(Cause::Oom),
             ),
+            (
+                |f| {
+                    f.exit = Exit::Code { code: 137 };
+                    f.oom_killed = true;
+                },
+                Outcome::Failed(Cause::Oom),
+            ),
+            (|f| f.exit = Exit::Code { code: 137 }, Outcome::Failed(Cause::ExitCode)),
             (
                 |f| {
                     f.exit = Exit::Signal { signal: 11 };

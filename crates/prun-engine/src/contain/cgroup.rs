@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FsWord, statfs};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::scope::LEAF;
 use crate::process::read_kernel_file;
 
 /// How the name of every group begins; the attempt's token follows.
@@ -38,10 +39,16 @@ pub struct GroupUsage {
     pub oom_kills: u64,
 }
 
-/// Where this process's groups go: inside its own group, whether the version 2 hierarchy is the only one or
-/// stands beside others. Whether a group can be made there shows when it is tried.
+/// Where this process's groups go: inside its own group, and beside it where that is the leaf of a run's scope.
+/// Whether a group can be made there shows when it is tried.
 #[must_use]
 pub fn own_place() -> Option<PathBuf> {
+    let own = own_directory()?;
+    if own.file_name().is_some_and(|name| name == LEAF) { own.parent().map(Path::to_owned) } else { Some(own) }
+}
+
+/// This process's own group, whether the version 2 hierarchy is the only one or stands beside others.
+fn own_directory() -> Option<PathBuf> {
     let read = |path: &str| read_kernel_file(Path::new(path)).ok();
     place(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
 }

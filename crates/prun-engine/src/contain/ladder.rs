@@ -156,7 +156,7 @@ impl Containment {
 /// Kills this process's children as fast as they turn up: what forks the next and ends, all the time, is met by
 /// little else. Under a subreaper all that descends from it becomes its child in the end.
 fn strike(collect: &mut dyn FnMut() -> bool) {
-    let Some(children) = Children::open() else { return };
+    let Some(children) = Children::own() else { return };
     let until = Instant::now() + STRIKE;
     while collect() && Instant::now() < until {
         children.kill();
@@ -165,7 +165,7 @@ fn strike(collect: &mut dyn FnMut() -> bool) {
 
 /// The children that turn up between two looks: something lives that is too brief to be met.
 fn newborn(collect: &mut dyn FnMut() -> bool) -> Vec<u32> {
-    let Some(children) = Children::open() else { return Vec::new() };
+    let Some(children) = Children::own() else { return Vec::new() };
     let before = children.list();
     pause();
     collect();

@@ -4,20 +4,29 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use prun_core::outcome::Exit;
-use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal, set_child_subreaper,
+};
 
 use super::{Collected, Reaped};
 
-/// The kernel's list of this process's own children, held open: one call reads it afresh. The children of other
-/// threads are not in it; a dispatcher has none.
+/// How deep below this process a strike goes. What flees is forked by what is about to end, and becomes our child
+/// only when that is over: it has to be met as a grandchild or deeper.
+const STRIKE_DEPTH: usize = 8;
+
+/// The kernel's list of a process's children, held open: one call reads it afresh. The children of other threads than
+/// the first are not in it.
 #[derive(Debug)]
 pub(super) struct Children(File);
 
 impl Children {
-    /// Opens the list. `None` where the kernel keeps none.
-    pub(super) fn open() -> Option<Self> {
-        let own = std::process::id();
-        File::open(format!("/proc/self/task/{own}/children")).ok().map(Self)
+    /// Opens the list of this process, which has one thread. `None` where the kernel keeps none.
+    pub(super) fn own() -> Option<Self> {
+        Self::of(std::process::id())
+    }
+
+    fn of(pid: u32) -> Option<Self> {
+        File::open(format!("/proc/{pid}/task/{pid}/children")).ok().map(Self)
     }
 
     /// The children as of now, the dead ones that nobody has collected among them.
@@ -30,17 +39,40 @@ impl Children {
         words.filter_map(|pid| pid.parse().ok()).collect()
     }
 
-    /// Kills all of them at once, and returns who they are. A child that only this process can collect keeps its
-    /// number until then, so that no other process can be hit: what identifies a process elsewhere would take
-    /// longer than some of these live.
-    pub(super) fn kill(&self) -> Vec<u32> {
-        let children = self.list();
-        for pid in children.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
+    /// Kills this process's children and what is below them, with as little as possible between the look and the
+    /// kill: what forks the next and ends, all the time, lives for a tenth of a millisecond.
+    pub(super) fn kill(&self) {
+        for child in self.list() {
+            // A child that only this process can collect keeps its number until then.
+            let Some(number) = number(child) else { continue };
+            if let Some(below) = Self::of(child) {
+                below.kill_below(STRIKE_DEPTH);
+            }
             // One that has ended meanwhile needs none.
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(number, Signal::KILL);
         }
-        children
     }
+
+    /// Kills the children in this list of another process, deeper ones first.
+    fn kill_below(&self, depth: usize) {
+        for child in self.list() {
+            let Some(pidfd) = number(child).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { continue };
+            // Listed still after it was opened: it is the listed one, and no other that got the number.
+            if !self.list().contains(&child) {
+                continue;
+            }
+            // The list that was opened by the number is its own if it holds the number even now.
+            let below = Self::of(child).filter(|_| depth > 0 && pidfd_send_signal(&pidfd, Signal::STOP).is_ok());
+            if let Some(below) = below {
+                below.kill_below(depth - 1);
+            }
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+        }
+    }
+}
+
+fn number(pid: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
 /// Makes every orphan that descends from this process its child. `false` where the system cannot.

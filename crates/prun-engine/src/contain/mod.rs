@@ -10,6 +10,7 @@ mod hunt;
 mod ladder;
 mod linux;
 mod rungs;
+mod scope;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub use cgroup::{Group, GroupUsage, own_place};
 pub use ladder::{Containment, reap_by_token, reap_marked, remove_group};
 pub use linux::{become_subreaper, keep_descriptors_private, reap_one};
 pub use rungs::{CONTAIN_VARIABLE, Rungs};
+pub use scope::enter_scope;
 
 /// The variable that marks a worker and what it starts.
 pub const TOKEN_VARIABLE: &str = "PRUN_TOKEN";

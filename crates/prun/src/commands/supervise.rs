@@ -26,6 +26,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let _ = rustix::process::setsid();
     contain::keep_descriptors_private();
     process::raise_descriptor_limit();
+    // Before the first thread and the first dispatcher, which are to be in it too.
+    contain::enter_scope(args.run.as_str());
     drive(context.workshop_to_drive(&args.run)?, args.resume, || say_ready(context))?;
     Ok(ExitCode::Ok)
 }
