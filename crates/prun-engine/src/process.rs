@@ -364,6 +364,7 @@ mod tests {
         }
     }
 
+    /// C49.
     #[test]
     fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
         let text = b"42 (a) R 1 1 (x) S 7 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 3 0 999 1 2";
@@ -375,6 +376,7 @@ mod tests {
         assert_eq!(parse_stat(b""), None);
     }
 
+    /// C48.
     #[test]
     fn a_zombie_is_dead_unless_its_threads_go_on() {
         let zombie = ProcessStat { state: b'Z', ..row(1, 0) };

@@ -121,6 +121,7 @@ mod tests {
         assert_eq!(title(&prompts[1]).chars().count(), 61);
     }
 
+    /// C26.
     #[test]
     fn empty_prompts_are_refused_by_number() {
         let problems = ad_hoc(&["a".to_owned(), " \n".to_owned()], &options()).unwrap_err();

@@ -91,6 +91,7 @@ mod tests {
     use crate::process::own_identity;
     use crate::state_dir::{IDENTITY_VERSION, Identity};
 
+    /// C63.
     #[test]
     fn a_result_is_free_when_nobody_writes_it_any_more() {
         let dir = tempfile::tempdir().unwrap();

@@ -20,6 +20,9 @@ use crate::settings::whole_number;
 /// How it is used.
 pub const USAGE: &str = "usage: prun monitor STATE-DIR... [--run ID]... [--all-runs]";
 
+/// A wait that is longer than asked by this much was a stop of everything.
+const SLEEP: Duration = Duration::from_secs(2);
+
 /// What the command line says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MonitorArgs {
@@ -324,11 +327,22 @@ impl Watch {
         }
     }
 
+    /// Nobody could move for this long: it is no unit's silence, and not our time.
+    fn slept(&mut self, time: Duration) {
+        self.units.iter_mut().for_each(|unit| unit.slept(time));
+        self.deadline = self.deadline.and_then(|deadline| deadline.checked_add(time));
+    }
+
     fn wait(&mut self) {
+        let began = Instant::now();
+        let next = self.units.iter().map(|unit| unit.next_look).chain(self.deadline).min().unwrap_or(began);
+        let pause = next.saturating_duration_since(began);
+        let woken = self.waker.wait(pause);
         let now = Instant::now();
-        let next = self.units.iter().map(|unit| unit.next_look).chain(self.deadline).min().unwrap_or(now);
-        let woken = self.waker.wait(next.saturating_duration_since(now));
-        let now = Instant::now();
+        let overslept = now.duration_since(began).saturating_sub(pause);
+        if overslept > SLEEP {
+            self.slept(overslept);
+        }
         for (number, unit) in self.units.iter_mut().enumerate() {
             if woken.all || woken.targets.contains(&number) {
                 unit.next_look = now;

@@ -118,6 +118,7 @@ mod tests {
         (dir, home)
     }
 
+    /// C70.
     #[test]
     fn the_latest_attempt_decides_and_all_of_them_are_left_overs() {
         let (_dir, home) = home_with_attempts(&[

@@ -137,6 +137,7 @@ fn kind(kind: FileType) -> &'static str {
 mod tests {
     use super::*;
 
+    /// C62.
     #[test]
     fn what_stands_at_a_place_is_told_without_blocking() {
         let dir = tempfile::tempdir().unwrap();

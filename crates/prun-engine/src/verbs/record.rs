@@ -197,6 +197,7 @@ mod tests {
         assert_eq!(result_path(state_dir(&[("result-file", "\n")]).path()), None);
     }
 
+    /// C67.
     #[test]
     fn an_entry_that_is_no_file_blocks_nobody() {
         let dir = tempfile::tempdir().unwrap();

@@ -189,6 +189,7 @@ fn a_reader_s_edits_land_only_when_it_is_accepted() {
     assert_eq!(env.read("src/one.txt"), "one\nedited\n");
 }
 
+/// C57.
 #[test]
 fn retry_starts_afresh_and_continue_goes_on_with_the_reason() {
     let script = "cat > seen.txt; echo $PRUN_ATTEMPT >> log.txt; echo $PRUN_ATTEMPT; result done log.txt; \
@@ -321,6 +322,7 @@ fn setup_runs_in_each_clone_and_its_failure_is_told() {
     assert!(!broken.attempt("never", 1).join("clone/n.txt").exists());
 }
 
+/// C35.
 #[test]
 fn a_worker_sees_who_it_is_and_cannot_start_a_run() {
     let script = format!(

@@ -38,6 +38,7 @@ fn plan_refused(env: &TestEnv, text: &str) -> String {
     env.normal(&checked.stderr)
 }
 
+/// Among them C26 and C29.
 #[test]
 fn plans_with_mistakes_are_refused_with_line_and_column() {
     let env = TestEnv::new(PRUN);

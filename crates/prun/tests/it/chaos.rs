@@ -91,6 +91,7 @@ fn a_run_goes_on_when_its_viewer_is_killed() {
     rounds(1, &[Victim::Viewer]);
 }
 
+/// C31: no worker dies with the thread, or the process, that started its dispatcher.
 #[test]
 fn a_run_whose_supervisor_is_killed_is_resumed_with_every_result() {
     rounds(1, &[Victim::Supervisor]);

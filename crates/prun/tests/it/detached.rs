@@ -131,6 +131,7 @@ fn a_viewer_that_is_killed_or_loses_its_terminal_changes_nothing() {
     }
 }
 
+/// C37.
 #[test]
 fn nobody_reading_stdout_or_stderr_changes_nothing() {
     let env = one_waits();
@@ -144,6 +145,7 @@ fn nobody_reading_stdout_or_stderr_changes_nothing() {
     assert_eq!(json(&env, &format!("status {id} --json"))["counts"]["succeeded"], 2);
 }
 
+/// C52.
 #[test]
 fn one_interrupt_stops_the_run_and_keeps_what_was_done() {
     let env = place("", &[unit("waits", "echo half > half.txt; await never")]);
@@ -160,6 +162,7 @@ fn one_interrupt_stops_the_run_and_keeps_what_was_done() {
     assert_eq!(env.prun("diff waits --name-only").stdout, "half.txt\n");
 }
 
+/// C52.
 #[test]
 fn a_second_interrupt_ends_workers_that_do_not_listen() {
     let env = place("", &[unit("deaf", "trap '' TERM INT; echo > up.txt; while :; do sleep 0.1; done")]);

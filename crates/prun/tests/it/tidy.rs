@@ -28,6 +28,7 @@ const STARTERS: &[(&str, &str)] = &[
     ("crates/prun-engine/src/git.rs", "git"),
     ("crates/prun-engine/src/executor/preflight.rs", "asks a client for its version"),
     ("crates/prun-engine/src/dispatcher/spawn.rs", "workers and their checks"),
+    ("crates/prun-engine/src/contain/scope.rs", "asks the user's systemd"),
     ("crates/prun-engine/src/driver/effects.rs", "dispatchers"),
     ("crates/prun-engine/src/integrate/stage.rs", "the check of a combination"),
     ("crates/prun-engine/src/workspace/guard.rs", "tries whether a guard can be had"),
@@ -236,6 +237,18 @@ fn code_map() -> BTreeMap<String, Vec<String>> {
         }
     }
     map
+}
+
+/// C31: a signal at the death of a parent comes at the death of its *thread*, and a pool's threads come and go.
+#[test]
+fn no_process_hangs_on_the_life_of_a_thread() {
+    // In two parts, so that this file does not hold them.
+    let words =
+        [("PR_SET_PDEATH", "SIG"), ("set_parent_process_death", "_signal")].map(|(one, two)| format!("{one}{two}"));
+    for file in tracked().iter().filter(|file| file.ends_with(".rs")) {
+        let text = read(file);
+        assert!(!words.iter().any(|word| text.contains(word)), "{file}");
+    }
 }
 
 fn names_module(names: &[String], module: &str) -> bool {

@@ -56,6 +56,11 @@ impl Unit {
         self.dir.root()
     }
 
+    /// Nobody could move for this long.
+    pub(super) fn slept(&mut self, time: Duration) {
+        self.growth.slept(time);
+    }
+
     /// Looks at everything; `waker` is asked to tell of changes.
     pub(super) fn observe(&mut self, waker: &mut Waker) -> Observed {
         waker.watch_path(&self.dir.facts(), self.number);
@@ -139,6 +144,11 @@ impl Unit {
 }
 
 impl Growth {
+    fn slept(&mut self, time: Duration) {
+        self.since += time;
+        self.looked = self.looked.map(|looked| looked + time);
+    }
+
     /// How long the tail has been quiet; `age` is what its own time says, `None` where that is in the future.
     fn look(&mut self, stamp: Option<Stamp>, age: Option<Duration>) -> Duration {
         let now = Instant::now();
@@ -175,6 +185,23 @@ mod tests {
         std::fs::write(&tail, "xy").unwrap();
         assert!(growth.look(stamp(&tail), Some(hour)) < Duration::from_secs(60), "it grew a moment ago");
         assert!(growth.look(stamp(&tail), None) < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_time_in_which_nobody_could_move_is_no_silence() {
+        let dir = tempfile::tempdir().unwrap();
+        let tail = dir.path().join("tail");
+        std::fs::write(&tail, "x").unwrap();
+        let hour = Duration::from_secs(3600);
+        let before = Instant::now().checked_sub(hour).unwrap();
+        let mut growth = Growth { seen: stamp(&tail), quiet_then: Duration::ZERO, since: before, looked: Some(before) };
+        assert!(growth.look(stamp(&tail), Some(hour)) >= hour);
+        growth.slept(hour);
+        assert!(growth.look(stamp(&tail), Some(hour)) < Duration::from_secs(60));
+        // What it wrote just before the stop is not an hour old either.
+        let mut growth = Growth { seen: None, quiet_then: Duration::ZERO, since: before, looked: Some(before) };
+        growth.slept(hour);
+        assert!(growth.look(stamp(&tail), Some(hour)) < Duration::from_secs(60));
     }
 
     #[test]

@@ -109,6 +109,7 @@ fn a_report_writes_nothing_and_changes_no_time() {
     assert_eq!((stamps(&paths), tree.paths()), (before, paths));
 }
 
+/// C67, C71.
 #[test]
 fn hostile_entries_are_reported_one_by_one_and_block_nobody() {
     let tree = Tree::new();
@@ -173,6 +174,7 @@ fn a_relative_path_stays_in_its_unit() {
     assert_eq!(place(b"/a\nb\n", none), Some(Place::Absolute("/a\nb".into())));
 }
 
+/// C74.
 #[test]
 fn a_unit_counts_once_and_a_root_that_is_not_there_is_told() {
     let tree = Tree::new();
@@ -220,6 +222,7 @@ fn failures_have_stable_classes() {
     }
 }
 
+/// C73.
 #[test]
 fn json_holds_any_bytes_without_loss() {
     let tree = Tree::new();

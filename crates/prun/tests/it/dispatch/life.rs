@@ -27,6 +27,7 @@ fn what_a_worker_leaves_behind_is_ended_after_a_normal_exit() {
     assert!(!is_alive(&one) && !is_alive(&two));
 }
 
+/// C49, C51.
 #[test]
 fn a_worker_that_ignores_term_or_forks_away_is_ended_after_the_grace() {
     let scripts = [
@@ -48,6 +49,7 @@ fn a_worker_that_ignores_term_or_forks_away_is_ended_after_the_grace() {
     }
 }
 
+/// C44.
 #[test]
 fn a_stopped_worker_is_ended_for_its_silence() {
     let bench = Bench::new();
@@ -97,6 +99,7 @@ fn silence_from_the_start_is_told_apart() {
     assert_eq!(bench.dispatch(&spec).1.stopped, Some(StopReason::FirstOutput));
 }
 
+/// C38.
 #[test]
 fn files_that_change_are_a_sign_of_life_in_a_run_and_silence_is_noted() {
     let bench = Bench::new();
@@ -112,6 +115,7 @@ fn files_that_change_are_a_sign_of_life_in_a_run_and_silence_is_noted() {
     assert!(bench.read("attempt/notes.jsonl").contains(r#"{"note":"quiet","seconds":0}"#));
 }
 
+/// C34, C42.
 #[test]
 fn a_worker_that_has_left_its_result_and_lives_on_lingered() {
     let bench = Bench::new();
@@ -123,6 +127,7 @@ fn a_worker_that_has_left_its_result_and_lives_on_lingered() {
     assert_eq!(judge(&facts), Outcome::Succeeded);
 }
 
+/// C43, C58.
 #[test]
 fn a_flood_is_ended_and_the_last_mebibyte_is_salvaged() {
     let bench = Bench::new();
@@ -136,6 +141,7 @@ fn a_flood_is_ended_and_the_last_mebibyte_is_salvaged() {
     assert!(bench.read("result.md").contains("bytes left out; the full tail is at"));
 }
 
+/// C28.
 #[test]
 fn a_worker_that_cannot_be_started_is_told_by_its_code() {
     let bench = Bench::new();
@@ -170,6 +176,7 @@ fn a_signal_to_the_dispatcher_ends_the_unit_properly() {
     }
 }
 
+/// C52.
 #[test]
 fn a_second_signal_skips_the_grace() {
     let bench = Bench::new();
@@ -184,6 +191,7 @@ fn a_second_signal_skips_the_grace() {
     assert_eq!((code, facts.exit), (143, Exit::Signal { signal: 9 }));
 }
 
+/// C52.
 #[test]
 fn inherited_ignored_signals_do_not_count() {
     let bench = Bench::new();

@@ -83,6 +83,7 @@ fn a_worker_that_fills_the_disk_with_the_state_dir_on_it_loses_nothing_that_it_s
     assert_eq!(bench.read("kept"), result);
 }
 
+/// C72.
 #[test]
 fn a_directory_that_vanishes_takes_no_result_with_it() {
     // That of the result.
@@ -109,6 +110,7 @@ fn a_directory_that_vanishes_takes_no_result_with_it() {
     assert!(stderr(&output).ends_with("\nsaid\n"), "{output:?}");
 }
 
+/// C62.
 #[test]
 fn what_is_no_regular_file_in_the_results_place_stays_and_is_not_waited_for() {
     let bench = Bench::new();
@@ -129,6 +131,7 @@ fn what_is_no_regular_file_in_the_results_place_stays_and_is_not_waited_for() {
     }
 }
 
+/// C63.
 #[test]
 fn a_link_that_the_caller_gave_leads_to_the_result() {
     for (worker, channel) in [("echo mine >\"$PRUN_RESULT\"", Channel::ResultFile), ("echo said", Channel::Salvage)] {
@@ -198,6 +201,7 @@ fn a_limit_on_the_size_of_files_does_not_end_the_dispatcher() {
     assert_eq!(ignored & 0x7fff_ffff, 0, "a worker ignores nothing");
 }
 
+/// C37.
 #[test]
 fn streams_that_nobody_can_write_to_lose_nothing() {
     for streams in [">&- 2>&-", ">/dev/full 2>/dev/full", "| true", "2>&1 | true"] {

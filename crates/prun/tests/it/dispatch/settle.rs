@@ -137,6 +137,7 @@ fn tokens_of_a_session_that_goes_on_belong_to_the_attempt_that_spent_them() {
     assert_eq!(bench.dispatch(&spec).1.usage.unwrap().input_tokens, 10);
 }
 
+/// C34, C42.
 #[test]
 fn a_client_that_lives_on_after_its_last_word_is_ended() {
     let bench = Bench::new();

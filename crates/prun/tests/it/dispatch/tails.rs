@@ -12,6 +12,7 @@ use super::{Bench, wait_until};
 /// Bytes that a tail may hold in these tests.
 const LIMIT: u64 = 4 << 20;
 
+/// C43.
 #[test]
 fn a_flood_is_ended_whatever_becomes_of_its_file() {
     for before in [
@@ -50,6 +51,7 @@ fn a_tail_that_is_cut_all_the_time_costs_no_disk_and_may_go_on() {
     assert!(tail.size() == 4 && tail.blocks() * 512 < LIMIT, "{tail:?}");
 }
 
+/// C58: among them one line of many megabytes.
 #[test]
 fn any_bytes_and_lines_of_any_length_stay_as_they_were_written() {
     let bench = Bench::new();

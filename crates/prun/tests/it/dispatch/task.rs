@@ -86,6 +86,7 @@ fn dispatch_task_refuses_a_bad_command_line() {
     assert!(output.status.code() == Some(2) && stderr(&output).contains("PRUN_DEPTH is 1"), "{output:?}");
 }
 
+/// C37.
 #[test]
 fn dispatch_task_goes_on_when_its_reader_goes_away() {
     let bench = Bench::new();
@@ -116,6 +117,7 @@ fn a_scratch_directory_inside_a_repository_does_not_find_it() {
     assert_eq!(found, [bench.task_state().join("work/sub").to_str().unwrap()], "{text}");
 }
 
+/// C32.
 #[test]
 fn a_worker_that_cuts_its_tail_leaves_no_hole() {
     let bench = Bench::new();
