@@ -11,7 +11,8 @@ use regex::{Captures, Regex};
 static LOCAL_TIME: LazyLock<Regex> = LazyLock::new(|| {
     let date = r"(?:(?<month>[a-z]{3})[a-z]* (?<day>\d{1,2})(?:st|nd|rd|th)?,?(?: (?<year>\d{4}),?)?(?: at)? )?";
     let time = r"(?<hour>\d{1,2})(?::(?<minute>\d\d))? ?(?<half>[ap]m)\b(?: \((?<zone>[\w/+-]+)\))?";
-    Regex::new(&format!("(?i)^{date}{time}")).expect("the pattern is tested")
+    // ASCII alone: the tables for more would be relocated at the start of every dispatcher.
+    Regex::new(&format!("(?i-u)^{date}{time}")).expect("the pattern is tested")
 });
 
 /// When a limit is lifted, as far as the message says so: `try again at 2:22 PM`, `try again in 1.5s`,
