@@ -111,6 +111,7 @@ fn a_number_that_was_given_to_another_process_is_left_alone() {
     let child = task(&bench, "child", &mark, "subreaper", true).spawn().unwrap();
     wait_until(|| bench_tail(&bench).contains("ready"));
     let state = find_in(&bench.at("tmp")).unwrap();
+    wait_until(|| read_identity(&state).is_ok_and(|identity| identity.worker.is_some()));
     kill(&child, Signal::KILL);
     child.wait_with_output().unwrap();
     let mut recorded = read_identity(&state).unwrap();
