@@ -328,12 +328,12 @@ pub fn raise_descriptor_limit() {
 }
 
 /// How many units a supervisor may have alive at once where it may have no more than so many files open; `None`
-/// where there is no limit. Each has its fence and a descriptor of its dispatcher, and one to spare for its start.
+/// where there is no limit. Each has its fence, its slot, a descriptor of its dispatcher, and one to spare for its start.
 #[must_use]
 pub fn units_within(open_files: Option<u64>) -> u32 {
     /// The ledger, the socket and its viewers, logs, and git at work on one workspace.
     const OTHERS: u64 = 24;
-    const EACH: u64 = 3;
+    const EACH: u64 = 4;
     let room = open_files.map_or(u64::MAX, |limit| limit.saturating_sub(OTHERS) / EACH);
     u32::try_from(room).unwrap_or(u32::MAX).max(1)
 }
@@ -395,7 +395,7 @@ mod tests {
     /// C30.
     #[test]
     fn few_descriptors_mean_few_units_at_once_and_never_none() {
-        assert_eq!([None, Some(0), Some(32), Some(1024)].map(units_within), [u32::MAX, 1, 2, 333]);
+        assert_eq!([None, Some(0), Some(32), Some(1024)].map(units_within), [u32::MAX, 1, 2, 250]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn text(at: usize, edited: Option<usize>) -> String {
 
 /// The shared file: every unit that edits it has a line of its own, far from the others.
 fn shared(units: &[usize]) -> String {
-    let line = |line: usize| match line % 20 == 0 && units.contains(&(line / 20)) {
+    let line = |line: usize| match line.is_multiple_of(20) && units.contains(&(line / 20)) {
         true => format!("edited by unit {}\n", line / 20),
         false => format!("line {line}\n"),
     };
