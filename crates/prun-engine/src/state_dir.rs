@@ -108,6 +108,12 @@ impl StateDir {
         self.root.join("events.jsonl")
     }
 
+    /// The stderr of a client whose log tells of its progress; what it says to people goes on into the tail.
+    #[must_use]
+    pub fn client_log(&self) -> PathBuf {
+        self.root.join("client.log")
+    }
+
     /// Where the client writes its last message.
     #[must_use]
     pub fn last_message(&self) -> PathBuf {

@@ -104,7 +104,7 @@ impl Answer<'_> {
 /// The attempt's own share of what the stream counts: a client that goes on in a session counts from the
 /// session's start.
 pub(super) fn own_usage(spec: &AttemptSpec, stream: &StreamSummary) -> Option<Usage> {
-    let total = stream.usage?;
+    let Some(total) = stream.usage else { return stream.counted };
     let goes_on = spec.resumes.as_ref().filter(|resumed| stream.session.as_ref() == Some(&resumed.session));
     Some(goes_on.map_or(total, |resumed| total.since(&resumed.spent)))
 }

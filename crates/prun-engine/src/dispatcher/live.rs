@@ -17,6 +17,7 @@ use super::understand::Ended;
 use super::watch::{Watch, Watched};
 use crate::contain::GroupUsage;
 use crate::executor::command::{ARGUMENT_LIMIT, PROMPT, PROMPT_FILE};
+use crate::executor::stream::beats::BeatReader;
 use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
 use crate::process::{identity, own_identity};
 use crate::spec::{PromptChannel, WorkerSpec};
@@ -123,7 +124,7 @@ impl Attempt {
         outputs.look();
         lived.exit = reaper.exit().cloned().unwrap_or(Exit::Unobserved);
         let ended = Ended { exit: &lived.exit, stopped: lived.watched.stop, tail: &self.tail };
-        lived.stream = with_reset_time(ended.understand(worker, outputs.summary().clone()));
+        lived.stream = with_reset_time(ended.understand(worker, outputs.summary()));
         lived.used = Used::of(&reaper, before, self.containment.usage());
     }
 
@@ -139,7 +140,11 @@ impl Attempt {
                 PromptChannel::Stdin => self.prompt.try_clone().or_else(|_| open_null())?,
                 PromptChannel::Argument | PromptChannel::File => open_null()?,
             };
-            Ok(Streams { stdin, stdout, stderr: tail })
+            let stderr = match BeatReader::new(worker.stream) {
+                Some(_) => open_append(&self.state.client_log())?,
+                None => tail,
+            };
+            Ok(Streams { stdin, stdout, stderr })
         };
         let opened =
             streams().and_then(|streams| Ok((streams, Outputs::open(&self.state, &self.tail, worker.stream)?)));

@@ -5,13 +5,18 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime};
 
 use prun_core::outcome::FinalEvent;
+use rustix::fs::FallocateFlags;
 
 use super::spawn::{open_append, reopen};
-use crate::executor::stream::{StreamKind, StreamReader, StreamSummary};
+use crate::executor::stream::beats::BeatReader;
+use crate::executor::stream::{Activity, StreamKind, StreamReader, StreamSummary};
 use crate::state_dir::StateDir;
 
 /// Bytes that are read from the event stream at a time.
 const PIECE: usize = 64 * 1024;
+
+/// Bytes of a client's log that stay on the disk at least.
+const BEATS_KEPT: u64 = 4 << 20;
 
 /// The output files of one worker.
 pub(super) struct Outputs {
@@ -44,8 +49,18 @@ struct Events {
     file: File,
     read: u64,
     reader: StreamReader,
+    beats: Option<Beats>,
     /// Appends to the tail, beside the worker's stderr.
     readable: File,
+}
+
+/// The stderr of a client whose log tells of its progress.
+struct Beats {
+    file: File,
+    read: u64,
+    /// Up to here its room on the disk has been given back.
+    freed: u64,
+    reader: BeatReader,
 }
 
 impl Outputs {
@@ -57,6 +72,7 @@ impl Outputs {
                 file: open_append(&state.events())?,
                 read: 0,
                 reader: StreamReader::new(stream),
+                beats: Beats::open(state, stream)?,
                 readable: reopen(tail)?,
             }),
         };
@@ -71,8 +87,14 @@ impl Outputs {
     }
 
     /// What the client said so far.
-    pub(super) fn summary(&self) -> &StreamSummary {
-        self.events.as_ref().map_or(&self.none, |events| &events.reader).summary()
+    pub(super) fn summary(&self) -> StreamSummary {
+        let Some(events) = &self.events else { return self.none.summary().clone() };
+        let mut summary = events.reader.summary().clone();
+        if let Some(beats) = &events.beats {
+            summary.counted = summary.counted.or(beats.reader.usage());
+            summary.model = summary.model.or_else(|| beats.reader.model().map(str::to_owned));
+        }
+        summary
     }
 
     /// Looks at the files, and reads new events.
@@ -111,6 +133,8 @@ impl Events {
         }
         // Only up to the size of now: a flood cannot hold us here.
         let is_read = self.file.seek(SeekFrom::Start(self.read)).and_then(|_| self.read_to(size, look));
+        let are_read = self.beats.as_mut().map_or(Ok(()), |beats| beats.look(look, &mut self.readable));
+        let is_read = is_read.and(are_read);
         look.is_finished = matches!(self.reader.summary().final_event, FinalEvent::Completed | FinalEvent::Failed);
         if is_read.is_err() {
             look.grew = false;
@@ -126,17 +150,55 @@ impl Events {
                 break;
             }
             self.read += count as u64;
-            for activity in self.reader.feed(&piece[..count]) {
-                if activity.is_progress {
-                    look.progress = Some(Duration::ZERO);
-                }
-                if let Some(line) = activity.line {
-                    // A full disk loses the readable line; the event itself is kept as it was written.
-                    let _ = self.readable.write_all(format!("{line}\n").as_bytes());
-                }
-            }
+            show(self.reader.feed(&piece[..count]), look, &mut self.readable);
         }
         Ok(())
+    }
+}
+
+impl Beats {
+    fn open(state: &StateDir, stream: StreamKind) -> io::Result<Option<Self>> {
+        let Some(reader) = BeatReader::new(stream) else { return Ok(None) };
+        Ok(Some(Self { file: open_append(&state.client_log())?, read: 0, freed: 0, reader }))
+    }
+
+    fn look(&mut self, look: &mut Look, readable: &mut File) -> io::Result<()> {
+        let size = self.file.metadata()?.len();
+        look.has_output |= size > 0;
+        look.grew |= size != self.read;
+        self.read = self.read.min(size);
+        self.file.seek(SeekFrom::Start(self.read))?;
+        let mut piece = vec![0; PIECE];
+        while self.read < size {
+            let room = usize::try_from(size - self.read).unwrap_or(PIECE).min(PIECE);
+            let count = self.file.read(&mut piece[..room])?;
+            if count == 0 {
+                break;
+            }
+            self.read += count as u64;
+            show(self.reader.feed(&piece[..count]), look, readable);
+        }
+        if self.read - self.freed.min(self.read) >= BEATS_KEPT {
+            // Hundreds of bytes for each word of a model's are read once and never again. Where the file system
+            // cannot give back a part of a file, it keeps them.
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = rustix::fs::fallocate(&self.file, hole, 0, self.read);
+            self.freed = self.read;
+        }
+        Ok(())
+    }
+}
+
+/// Takes over what a client told: signs of life, and lines for people.
+fn show(activities: Vec<Activity>, look: &mut Look, readable: &mut File) {
+    for activity in activities {
+        if activity.is_progress {
+            look.progress = Some(Duration::ZERO);
+        }
+        if let Some(line) = activity.line {
+            // A full disk loses the readable line; the event itself is kept as it was written.
+            let _ = readable.write_all(format!("{line}\n").as_bytes());
+        }
     }
 }
 

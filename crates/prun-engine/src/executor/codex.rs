@@ -2,6 +2,7 @@
 //!
 //! The flags were tried with codex-cli 0.171.0.
 
+pub(super) mod beats;
 pub(super) mod events;
 
 use std::ffi::OsString;
@@ -13,6 +14,9 @@ use super::version::Version;
 
 /// The newest version that prun was tried with.
 pub const TRIED: Version = Version(0, 171);
+
+/// The log that tells of each event of the model's stream, and nothing else.
+pub(super) const LOG: (&str, &str) = ("RUST_LOG", "off,codex_otel.log_only=info");
 
 /// The program that is looked for: `$CODEX_BIN`, else the executor's own.
 pub(super) fn program(executor: &Executor, var: impl Fn(&str) -> Option<OsString>) -> String {
@@ -50,8 +54,24 @@ fn platform() -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// The `RUST_LOG` of a worker's tools: what they would have without prun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ToolsLog {
+    /// None.
+    Unset,
+    /// The user's.
+    As(String),
+}
+
 /// The command line of one attempt. The prompt comes on stdin.
-pub(super) fn argv(program: &Path, executor: &Executor, request: &LaunchRequest<'_>) -> Vec<String> {
+///
+/// `tools_log`: the `RUST_LOG` that the worker's tools are to have, where Codex itself gets [`LOG`].
+pub(super) fn argv(
+    program: &Path,
+    executor: &Executor,
+    request: &LaunchRequest<'_>,
+    tools_log: Option<&ToolsLog>,
+) -> Vec<String> {
     let mut argv = vec![program.to_string_lossy().into_owned()];
     let mut add = |args: &[&str]| argv.extend(args.iter().map(|arg| (*arg).to_owned()));
     // Full access: in Codex's own sandbox `.git` is read-only and the network is off. The clone is
@@ -66,6 +86,11 @@ pub(super) fn argv(program: &Path, executor: &Executor, request: &LaunchRequest<
     // Else each start asks a server for plugins, and a network that is down is waited for without end.
     // A version without such a feature warns of a setting, but refuses to start for `--disable`.
     add(&["-c", "features.plugins=false", "-c", "features.unbounded_connection_retries=false"]);
+    match tools_log {
+        None => {}
+        Some(ToolsLog::Unset) => add(&["-c", "shell_environment_policy.exclude=[\"RUST_LOG\"]"]),
+        Some(ToolsLog::As(value)) => add(&["-c", &format!("shell_environment_policy.set.RUST_LOG={value:?}")]),
+    }
     if let Some(effort) = request.effort {
         add(&["-c", &format!("model_reasoning_effort={effort:?}")]);
     }

@@ -97,10 +97,18 @@ pub fn launch_with(
             Ok(Some(WorkerSpec { prompt, ..worker(argv, executor.stream) }))
         }
         Kind::Codex => {
-            let found = program::find(&codex::program(executor, var), &path)?;
-            let argv = codex::argv(&codex::native_binary(&found), executor, request);
-            let stream = if request.plain { StreamKind::Plain } else { executor.stream };
-            Ok(Some(worker(argv, stream)))
+            let found = program::find(&codex::program(executor, &var), &path)?;
+            let program = codex::native_binary(&found);
+            let has_own_log = executor.env.iter().any(|(name, _)| name == codex::LOG.0);
+            if request.plain || has_own_log {
+                let stream = if request.plain { StreamKind::Plain } else { executor.stream };
+                return Ok(Some(worker(codex::argv(&program, executor, request, None), stream)));
+            }
+            let inherited = var(codex::LOG.0).and_then(|value| value.into_string().ok());
+            let tools = inherited.map_or(codex::ToolsLog::Unset, codex::ToolsLog::As);
+            let argv = codex::argv(&program, executor, request, Some(&tools));
+            let env = vec![(codex::LOG.0.to_owned(), codex::LOG.1.to_owned())];
+            Ok(Some(WorkerSpec { env, ..worker(argv, executor.stream) }))
         }
         Kind::Claude => {
             let found = program::find(&claude::program(executor, &var), &path)?;
@@ -140,7 +148,8 @@ mod tests {
 
     const CODEX: &str = "/bin/sh exec --json --sandbox danger-full-access --skip-git-repo-check --ignore-user-config \
                          -c analytics.enabled=false --color never -c features.plugins=false \
-                         -c features.unbounded_connection_retries=false";
+                         -c features.unbounded_connection_retries=false \
+                         -c shell_environment_policy.exclude=[\"RUST_LOG\"]";
 
     #[test]
     fn codex_is_isolated_and_reads_the_prompt_from_stdin() {

@@ -67,7 +67,7 @@ fn step_finish(summary: &mut StreamSummary, memory: &mut Memory, part: &Value) -
             cost_micro_usd: micro_usd(&part["cost"]),
             turns: Some(1),
         };
-        summary.usage = Some(summary.usage.unwrap_or_default().plus(&step));
+        summary.counted = Some(summary.counted.unwrap_or_default().plus(&step));
     }
     if text_of(part, "reason") != "stop" {
         return worked(summary, pulse());

@@ -4,6 +4,7 @@
 //! lines that come twice, NUL bytes and invalid UTF-8 change nothing. What a line of a known client
 //! means is the business of [`super::codex`], [`super::claude`], [`super::gemini`] and [`super::opencode`].
 
+pub mod beats;
 pub(super) mod event;
 
 use std::collections::HashSet;
@@ -67,8 +68,10 @@ pub struct Activity {
 pub struct StreamSummary {
     /// The client's session or thread.
     pub session: Option<String>,
-    /// Tokens and money, as totals of what the client counts.
+    /// Tokens and money, as totals of what the client counts, over all processes of its session.
     pub usage: Option<Usage>,
+    /// What this process alone was seen to use, message by message; all there is of a client that was ended.
+    pub counted: Option<Usage>,
     /// The model that did most of the work, where the client names it.
     pub model: Option<String>,
     /// Tools that the client denied, each once.
@@ -132,6 +135,7 @@ impl StreamReader {
         let summary = StreamSummary {
             session: None,
             usage: None,
+            counted: None,
             model: None,
             denied: Vec::new(),
             message: None,

@@ -217,6 +217,9 @@ async fn play(api: Api, asked: &Asked, body: &Value, id: u64) -> Response {
     }
     let mut events = match reply(api, asked, body, id) {
         Reply::Events(events) => events,
+        // Without a stream there is no middle: it fails as a whole.
+        Reply::Whole(_) if step.hang.is_some() => std::future::pending().await,
+        Reply::Whole(_) if step.drop.is_some() => std::panic::resume_unwind(Box::new("dropped by the script")),
         Reply::Whole(answer) => return Json(answer).into_response(),
     };
     let place = step.hang.or(step.drop);

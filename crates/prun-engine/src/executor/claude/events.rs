@@ -158,11 +158,11 @@ fn stream_event(summary: &mut StreamSummary, memory: &mut Memory, event: &Value)
 /// Adds a message's tokens; a worker that is ended has no `result` that would tell them.
 fn count_message(summary: &mut StreamSummary, memory: &mut Memory, id: &str, usage: &Value) {
     let is_new = !id.is_empty() && memory.counted.len() < COUNTED_CAP && memory.counted.insert(id.to_owned());
-    if usage.is_object() && is_new && summary.final_event == FinalEvent::Missing {
+    if usage.is_object() && is_new {
         let message =
             tokens(usage, ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"]);
-        let before = summary.usage.unwrap_or_default();
-        summary.usage = Some(before.plus(&message));
+        let before = summary.counted.unwrap_or_default();
+        summary.counted = Some(before.plus(&message));
     }
 }
 

@@ -64,7 +64,7 @@ fn facts(stream: &StreamSummary, exit: i32, edited: bool, result: bool) -> Attem
         harvest_error: None,
         sweep: SweepFacts::default(),
         read_only: Vec::new(),
-        usage: stream.usage,
+        usage: stream.usage.or(stream.counted),
         model: stream.model.clone(),
         denied: stream.denied.clone(),
         session: stream.session.clone(),
@@ -85,7 +85,7 @@ fn row(line: &str) -> String {
     reader.feed(fixtures(&format!("{client}/{name}.jsonl")).as_bytes());
     let stream = reader.summary();
     let outcome = judge(&facts(stream, exit.parse().unwrap(), edited == "edited", result == "result"));
-    let tokens = stream.usage.map_or_else(
+    let tokens = stream.usage.or(stream.counted).map_or_else(
         || "-".to_owned(),
         |usage| {
             let money = usage.cost_micro_usd.map_or_else(String::new, |micro| format!(" {micro}µ$"));

@@ -190,7 +190,11 @@ fn a_claude_that_is_ended_has_told_what_it_used() {
     let (summary, _) = read_as(StreamKind::Claude, without_result.as_bytes());
     assert_eq!(summary.final_event, FinalEvent::Missing);
     let usage = |text: &str| {
-        read_as(StreamKind::Claude, text.as_bytes()).0.usage.map(|usage| (usage.input_tokens, usage.output_tokens))
+        {
+            let summary = read_as(StreamKind::Claude, text.as_bytes()).0;
+            summary.usage.or(summary.counted)
+        }
+        .map(|usage| (usage.input_tokens, usage.output_tokens))
     };
     assert_eq!(usage(&without_result), Some((2400, 68)));
     assert_eq!(usage(&without_result.repeat(2)), Some((2400, 68)), "messages that come twice count once");

@@ -91,16 +91,6 @@ fn a_subscriptions_limit_is_reported_with_its_reset() {
 }
 
 #[test]
-fn a_message_that_is_still_being_written_is_a_sign_of_life() {
-    let Some(mut bench) = Bench::new(Client::Claude) else { return };
-    bench.idle_millis = 6_000;
-    // 12 events, one every second: twice as long as a worker may be silent.
-    let slow = Step { pause: Some(1_000), ..Step::text(ANSWER) };
-    let ended = bench.run(&[Step::sh("echo edited >> target.txt"), slow]);
-    assert_eq!(ended.outcome, Outcome::Succeeded, "{:?} {}", ended.facts, bench.tail());
-}
-
-#[test]
 fn the_pinned_claude_is_a_version_that_prun_knows() {
     let Some(bench) = Bench::new(Client::Claude) else { return };
     let look = |without: &str| {

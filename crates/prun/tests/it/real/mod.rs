@@ -2,12 +2,13 @@
 //! event streams and the error classes still what prun takes them for?
 //!
 //! Codex and Claude Code are in the short form. The long form, with gemini, opencode and qwen and with failures that
-//! only end when the client has given up by itself, is
-//! `scripts/install-test-clients more && cargo nextest run -p prun-cli --run-ignored only real::`.
+//! only end when the client has given up by itself, prints a table:
+//! `scripts/install-test-clients more && cargo test -p prun-cli --test it real:: -- --ignored --nocapture --test-threads 1`.
 
 mod apart;
 mod claude;
 mod faults;
+mod liveness;
 mod long;
 
 use std::path::{Path, PathBuf};
