@@ -92,7 +92,9 @@ fn check_sentence(what: &str, check: Option<&CheckFacts>) -> String {
     }
 }
 
-fn exit_sentence(exit: &Exit) -> String {
+/// One phrase on how a process ended.
+#[must_use]
+pub fn exit_sentence(exit: &Exit) -> String {
     match exit {
         Exit::Code { code } => format!("exit code {code}"),
         Exit::Signal { signal } => format!("ended by signal {signal}"),

@@ -222,6 +222,19 @@ pub struct UnitView {
     pub tokens: u64,
 }
 
+impl RunViewState {
+    /// Its stable name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ended => "ended",
+            Self::Cancelled => "cancelled",
+            Self::SupervisorLost => "supervisor-lost",
+        }
+    }
+}
+
 impl RunView {
     /// How a run looks at `now`; `driven`: its supervisor lives.
     #[must_use]

@@ -135,6 +135,24 @@ impl RunDir {
         self.root.join("supervisor.log")
     }
 
+    /// What the user wants done beside the run.
+    #[must_use]
+    pub fn wishes(&self) -> PathBuf {
+        self.root.join("wishes.json")
+    }
+
+    /// The output of the user's own commands.
+    #[must_use]
+    pub fn hooks_log(&self) -> PathBuf {
+        self.root.join("hooks.log")
+    }
+
+    /// What went wrong with the user's wish of that name.
+    #[must_use]
+    pub fn wish_trouble(&self, name: &str) -> PathBuf {
+        self.root.join(format!("{name}.failed"))
+    }
+
     /// The run's own bare object store: harvested trees, a carried dirty base, combinations. Its
     /// alternates are the user's objects; no worker is ever told of it.
     #[must_use]

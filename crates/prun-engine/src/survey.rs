@@ -14,6 +14,7 @@ use crate::executor::{Executor, Kind, Registry};
 use crate::files::read_regular;
 use crate::git::Git;
 use crate::home::{Home, sha256_hex};
+use crate::sandbox;
 use crate::spec::GuardSpec;
 use crate::workspace::extras::Extras;
 use crate::workspace::source::{Source, SourceError};
@@ -152,7 +153,7 @@ impl Survey {
         if let Err(error) = check_home(home)
             && !matches!(error, HomeError::Full { .. })
         {
-            let hint = "PRUN_HOME can name another directory";
+            let hint = "let your sandbox write there, or name another directory with PRUN_HOME";
             survey.problems.push(Problem::new(None, error.to_string()).hint(hint));
         }
         match git.version() {
@@ -165,6 +166,8 @@ impl Survey {
             survey.look_at_repository(loaded, home, git);
         }
         survey.problems.extend(missing_commands(&loaded.plan));
+        let sandbox = sandbox::look(|name| std::env::var_os(name));
+        survey.problems.extend(sandbox.lacks_network().and_then(|why| unreachable(&loaded.plan, registry, &why)));
         survey.measure_room(home);
         survey
     }
@@ -305,6 +308,18 @@ fn unfit_prompts(plan: &PlanFile, registry: &Registry) -> Vec<Problem> {
         Some(Problem::new(unit.places.executor.or(unit.places.id), format!("the prompt of {}: {error}", unit.id)))
     };
     plan.units.iter().filter_map(of_unit).collect()
+}
+
+/// Executors whose model is out of reach, where a unit has no other.
+fn unreachable(plan: &PlanFile, registry: &Registry, why: &str) -> Option<Problem> {
+    let is_local = |name: &ExecutorName| registry.get(name).is_ok_and(|executor| !executor.has_account());
+    let unit = plan.units.iter().find(|unit| !unit.executors.iter().any(is_local))?;
+    let message = format!("{} cannot reach a model: {why}", unit.executors.first()?);
+    let hint = format!(
+        "let your sandbox have the network, or start prun outside of it; {}=ignore says that it is not so",
+        sandbox::SANDBOX_VARIABLE
+    );
+    Some(Problem::new(unit.places.executor.or(unit.places.id), message).hint(hint))
 }
 
 /// Units whose own command cannot be found.

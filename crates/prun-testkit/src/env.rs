@@ -340,6 +340,23 @@ impl TestEnv {
         processes::marked(MARK, &self.root)
     }
 
+    /// Those of them whose first argument is `verb`: `__supervise` or `__dispatch`.
+    #[must_use]
+    pub fn doing(&self, verb: &str) -> Vec<Process> {
+        self.processes().into_iter().filter(|process| process.does(verb)).collect()
+    }
+
+    /// Ends those by SIGKILL, and waits until they are gone: what is still dying would be taken for alive.
+    ///
+    /// # Panics
+    /// There is none, or one does not go.
+    pub fn kill(&self, verb: &str) {
+        let victims = self.doing(verb);
+        assert!(!victims.is_empty(), "nobody does {verb}: {:?}", self.processes());
+        victims.iter().for_each(Process::end);
+        self.wait_until("the killed are gone", || victims.iter().all(|victim| !victim.lives()));
+    }
+
     /// Waits until nothing that was started here lives.
     ///
     /// # Panics

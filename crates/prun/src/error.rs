@@ -66,7 +66,6 @@ macro_rules! from_error {
     )*};
 }
 from_error! {
-    BeginError => Unexpected,
     ConfigError => Usage,
     FileError => Unexpected,
     GitError => Unexpected,
@@ -75,6 +74,23 @@ from_error! {
     WorkshopError => Unexpected,
     WorkspaceError => Unexpected,
     std::io::Error => Unexpected,
+}
+
+impl From<BeginError> for CliError {
+    fn from(error: BeginError) -> Self {
+        match &error {
+            // Some sandboxes forbid what the file's mode allows.
+            BeginError::File(failed) if is_forbidden(&failed.source) => {
+                Self::usage(error).hint("let your sandbox write there, or name another directory with PRUN_HOME")
+            }
+            BeginError::Ledger(_) => Self::new(ExitCode::NotWritten, error),
+            _ => Self::new(ExitCode::Unexpected, error),
+        }
+    }
+}
+
+fn is_forbidden(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)
 }
 
 impl From<NoHome> for CliError {

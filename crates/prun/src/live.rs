@@ -131,9 +131,13 @@ impl Viewer<'_> {
             return true;
         }
         let now = self.interrupts == 2;
-        if let Err(error) = control::ask(&self.dir, &Command::Stop { unit: None, now }) {
-            self.context.ui.warn(format!("cannot stop the run: {error}"));
-        }
+        let (dir, ui) = (self.dir.clone(), self.context.ui);
+        // A supervisor that does not answer must not keep the next Ctrl-C from leaving.
+        std::thread::spawn(move || {
+            if let Err(error) = control::ask(&dir, &Command::Stop { unit: None, now }) {
+                ui.warn(format!("cannot stop the run: {error}"));
+            }
+        });
         false
     }
 

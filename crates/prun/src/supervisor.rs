@@ -8,13 +8,55 @@ use prun_core::ids::RunId;
 use prun_engine::driver::own_program;
 use prun_engine::files::FileError;
 use prun_engine::home::Home;
-use prun_engine::runs;
+use prun_engine::hooks::{Wishes, can_keep_awake};
+use prun_engine::{runs, sandbox};
 
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
+use crate::ui::Ui;
 
 /// What a supervisor prints once it can take commands.
 pub(crate) const READY: &str = "ready";
+
+/// What is done beside a run, by its supervisor.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Beside {
+    /// Run this by `sh -c` when the run has ended; PRUN_SUMMARY, PRUN_RUN and others tell it how
+    #[arg(long, value_name = "COMMAND")]
+    on_done: Option<String>,
+    /// Run this by `sh -c` whenever the run calls for attention before its end
+    #[arg(long, value_name = "COMMAND")]
+    on_attention: Option<String>,
+    /// Keep the machine from going to sleep while the run lasts
+    #[arg(long)]
+    keep_awake: bool,
+}
+
+impl Beside {
+    /// These wishes, and from `other` what they leave open. Says at once where the machine cannot be kept awake.
+    pub(crate) fn or(&self, ui: Ui, other: Wishes) -> Wishes {
+        let (on_done, on_attention) = (self.on_done.clone(), self.on_attention.clone());
+        let wishes = Wishes { on_done, on_attention, keep_awake: self.keep_awake }.or(other);
+        if wishes.keep_awake
+            && let Err(why) = can_keep_awake()
+        {
+            ui.warn(format!("the machine cannot be kept awake: {why}; the run stands still while it sleeps"));
+        }
+        wishes
+    }
+}
+
+/// Refuses to leave a run to itself where it would end with its caller.
+///
+/// # Errors
+/// The caller's sandbox ends all its processes.
+pub(crate) fn refuse_short_life() -> CliResult<()> {
+    let Some(why) = sandbox::look(|name| std::env::var_os(name)).ends_with_the_call() else { return Ok(()) };
+    let hint = "start it outside of that sandbox, or without -d and wait for its end inside";
+    Err(CliError::usage(format!("cannot leave a run to itself here: {why}"))
+        .hint(hint)
+        .hint(format!("{}=ignore says that it is not so", sandbox::SANDBOX_VARIABLE)))
+}
 
 /// Starts the supervisor of `run` and returns once it drives it.
 ///

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use prun_core::digest::is_actionable;
 use prun_core::event::Event as Recorded;
 use prun_core::ids::{Attempt, ExecutorName, Seq, UnitId};
 use prun_core::run::{ApplyError, RunState};
@@ -24,6 +25,7 @@ use prun_core::supervise::{Command, Effect, Input, Reply, Supervisor};
 use crate::clock::Clock;
 use crate::control::{Request, Server};
 use crate::files::FileError;
+use crate::hooks::{self, Awake, Caller, Hook, Told, Wishes};
 use crate::ledger::{LedgerError, Reader, RunLock, Writer};
 use crate::pressure::{self, Gauge};
 use crate::process::own_identity;
@@ -100,6 +102,8 @@ pub struct Driver {
     askers: HashMap<u64, Sender<Reply>>,
     next_token: u64,
     left: bool,
+    /// The user's command for what calls for attention.
+    attention: Option<Arc<Caller>>,
 }
 
 /// Drives the run of `workshop` to its end. `resume`: units that an earlier stop ended go on. `ready` is
@@ -127,6 +131,11 @@ pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(
     })?;
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2);
     let resources = workshop.resources(&state);
+    let wishes = Wishes::load(&workshop.run_dir);
+    let attention = wishes.on_attention.map(|command| Caller::start(&workshop.run_dir, Hook::Attention, command));
+    let attention = attention.transpose()?.map(Arc::new);
+    // Until this function returns, the user's command at the end included.
+    let _awake = if wishes.keep_awake { Awake::start(&workshop.run_dir) } else { None };
     let mut driver = Driver {
         core: Supervisor::new(state, resources),
         writer,
@@ -144,6 +153,7 @@ pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(
         askers: HashMap::new(),
         next_token: 0,
         left: false,
+        attention: attention.clone(),
         _server: server,
     };
     driver.stop_on_signals()?;
@@ -155,7 +165,20 @@ pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(
     let ended = driver.run();
     // Its threads end with this process; what they started would not.
     workshop.end_base_check();
-    ended
+    // The run is free from here on: a command of the user's may land it, or start it again.
+    match &ended {
+        Ok(run) => {
+            if let Some(command) = &wishes.on_done {
+                hooks::run_hook(&workshop.run_dir, Hook::Done, command, &Told::of(&workshop.run, run, false));
+            }
+        }
+        Err(error) => {
+            if let Some(caller) = &attention {
+                caller.tell(Told::of_trouble(&workshop.run, &error.to_string()));
+            }
+        }
+    }
+    ended.map(drop)
 }
 
 /// The state that the ledger of a run tells.
@@ -193,7 +216,7 @@ pub fn command_offline(workshop: &Workshop, command: Command) -> Result<Reply, D
 }
 
 impl Driver {
-    fn run(mut self) -> Result<(), DriverError> {
+    fn run(mut self) -> Result<RunState, DriverError> {
         while !self.left {
             let first = match self.core.next_wake() {
                 None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -206,12 +229,12 @@ impl Driver {
                 Ok(event) => vec![event],
                 Err(RecvTimeoutError::Timeout) => vec![Event::Input(Box::new(Input::Tick))],
                 // We hold a sender ourselves.
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => break,
             };
             batch.extend(self.events.try_iter().take(TURN_LIMIT));
             self.turn(batch)?;
         }
-        Ok(())
+        Ok(self.core.run().clone())
     }
 
     /// Decides on all of `batch`, records, and only then carries out.
@@ -236,6 +259,7 @@ impl Driver {
             }
         }
         self.writer.append(&recorded)?;
+        self.call_attention(&recorded);
         acts.into_iter().for_each(|act| self.carry_out(act));
         self.drop_unused_fences();
         for (token, reply) in answers {
@@ -245,6 +269,16 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Has the user's command run at what `wait` wakes for; the end of the run has a command of its own.
+    fn call_attention(&self, recorded: &[Recorded]) {
+        let Some(caller) = &self.attention else { return };
+        let run = self.core.run();
+        let calls = |event: &Recorded| is_actionable(event, run) && run.ended.is_none();
+        if recorded.iter().any(calls) {
+            caller.tell(Told::of(&self.workshop.run, run, true));
+        }
     }
 
     /// An attempt that was prepared and may not start any more gives back its fence and its workspace.

@@ -16,6 +16,7 @@ use self::config::{Config, Problem, Source};
 use super::stream::StreamKind;
 use super::version::Version;
 use crate::files::read_regular;
+use crate::hooks::Wishes;
 use crate::spec::ErrorRule;
 
 const BUILTIN: &str = include_str!("builtin.toml");
@@ -116,6 +117,7 @@ impl Executor {
 pub struct Registry {
     executors: BTreeMap<ExecutorName, Executor>,
     order: Option<Vec<ExecutorName>>,
+    wishes: Wishes,
 }
 
 /// A configuration that cannot be used.
@@ -155,7 +157,7 @@ impl Registry {
     /// The executors that prun brings along, on a machine with that many CPUs.
     #[must_use]
     pub fn built_in(cpus: u32) -> Self {
-        Self { executors: BTreeMap::new(), order: None }
+        Self { executors: BTreeMap::new(), order: None, wishes: Wishes::default() }
             .extended(BUILTIN, Path::new("builtin.toml"), cpus, Source::Builtin)
             .expect("the built-in registry is tested")
     }
@@ -210,6 +212,12 @@ impl Registry {
         self.order.as_deref()
     }
 
+    /// What the user's configuration wants done beside every run.
+    #[must_use]
+    pub fn wishes(&self) -> &Wishes {
+        &self.wishes
+    }
+
     /// All executors in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Executor> {
         self.executors.values()
@@ -233,6 +241,13 @@ impl Registry {
             what: problem.what,
         };
         let config: Config = toml::from_str(text).map_err(|error| place(Problem::of_toml(&error)))?;
+        if let Some(wishes) = config.run {
+            if source == Source::Repository {
+                let what = "only your own configuration says what is run beside a run".to_owned();
+                return Err(place(Problem::new(wishes.span(), what)));
+            }
+            self.wishes = wishes.into_inner().or(self.wishes);
+        }
         for (name, table) in config.executor {
             let at = name.span();
             let name: ExecutorName =
@@ -395,6 +410,7 @@ mod tests {
         assert_eq!((executor(&tuned, "codex").slots, executor(&tuned, "codex").stagger_millis), (6, 1000));
         for (text, error) in [
             ("[executor.codex]\nprogram = \"./evil\"\n", ":2: a repository may not say `program`"),
+            ("[run]\non_done = \"./evil\"\n", ":1: only your own configuration says what is run beside a run"),
             ("[executor.codex]\nargs = [\"-c\", \"x\"]\n", ":2: a repository may not say `args`"),
             ("[executor.codex]\nslots = 1\nenv = { PATH = \"/r\" }\n", ":3: a repository may not say `env`"),
             ("[executor.evil]\nkind = \"command\"\n", ":1: there is no executor evil; a repository adds none"),

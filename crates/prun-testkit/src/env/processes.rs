@@ -15,11 +15,34 @@ pub struct Process {
 
 impl Process {
     /// Ends it at once.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             // It may be gone already.
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(pid, signal);
         }
+    }
+
+    /// Whether it lives. One that is dying has no environment any more, but may still hold its locks; so may the
+    /// last threads of one whose first has ended.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // The state is field 3 of the manual page, the number of threads field 20.
+        let is_dead = matches!(fields.first(), None | Some(&"Z" | &"X" | &"x"));
+        !is_dead || fields.get(17).is_some_and(|threads| *threads != "1" && *threads != "0")
+    }
+
+    /// Whether its first argument is `verb`.
+    #[must_use]
+    pub fn does(&self, verb: &str) -> bool {
+        self.command.split(' ').nth(1) == Some(verb)
     }
 }
 

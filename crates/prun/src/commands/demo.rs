@@ -5,6 +5,7 @@ use std::process::Command;
 
 use prun_core::ids::Seq;
 use prun_engine::git::Git;
+use prun_engine::hooks::Wishes;
 use prun_engine::landing::{Desk, TrialOptions};
 use prun_engine::survey::LoadedPlan;
 
@@ -44,7 +45,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
 
     step(context, "Six units at once: five repair a module each in a clone of their own, one reads.")?;
     let mut loaded = LoadedPlan::read(&demo.plan, &context.cwd)?;
-    let id = run::start(context, &mut loaded, false)?;
+    let id = run::start(context, &mut loaded, false, &Wishes::default())?;
     let code = run::view(context, &id, Seq(0))?;
     let name = id.short();
     if code != ExitCode::Ok {

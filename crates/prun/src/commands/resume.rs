@@ -3,12 +3,13 @@
 use prun_core::budget::{Budget, parse_count, parse_money};
 use prun_core::plan::duration;
 use prun_core::supervise::Command;
+use prun_engine::hooks::Wishes;
 
 use super::run::view;
 use crate::context::{Context, Intent};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
-use crate::supervisor;
+use crate::supervisor::{self, Beside};
 
 /// Go on with a run that was stopped or whose supervisor is gone
 #[derive(Debug, clap::Args)]
@@ -21,6 +22,8 @@ pub(crate) struct Args {
     /// Print the run's id alone and leave it to itself
     #[arg(short, long)]
     detach: bool,
+    #[command(flatten)]
+    beside: Beside,
 }
 
 /// One limit of a budget.
@@ -66,6 +69,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         let hint = format!("`prun retry {name}/UNIT` tries a unit again");
         return Err(CliError::usage(format!("run {name} has ended; nothing is left to resume")).hint(hint));
     }
+    if args.detach {
+        supervisor::refuse_short_life()?;
+    }
+    args.beside.or(context.ui, Wishes::load(&run.dir)).save(&run.dir)?;
     supervisor::start(&context.home, &run.card.run, true)?;
     if args.detach {
         context.ui.line(name)?;

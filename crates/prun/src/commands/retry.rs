@@ -31,6 +31,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         let message = format!("{unit} cannot be continued: its workspace {} is gone", workspace.display());
         return Err(CliError::usage(message).hint(format!("prun retry {unit} starts it afresh")));
     }
+    if !run.driven {
+        supervisor::refuse_short_life()?;
+    }
     let how = if args.continues { RetryHow::Continue } else { RetryHow::Fresh };
     let reason = args.continues.then(|| reason(run.unit(&unit))).flatten();
     let message = args.message.clone().or(reason);

@@ -9,6 +9,7 @@ use prun_core::ids::{ExecutorName, RunId, Seq};
 use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
 use prun_engine::begin::{begin, living_twin};
 use prun_engine::files::Durability;
+use prun_engine::hooks::Wishes;
 use prun_engine::survey::{LoadedPlan, PlanError};
 
 use super::check;
@@ -16,7 +17,7 @@ use crate::context::{Context, Intent};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::live::{OnInterrupt, ViewEnd, follow};
-use crate::supervisor;
+use crate::supervisor::{self, Beside};
 
 /// The variable that counts how deep prun runs inside prun.
 const DEPTH: &str = prun_engine::dispatcher::DEPTH_VARIABLE;
@@ -51,6 +52,8 @@ pub(crate) struct Args {
     /// Start although the same plan is running in this repository
     #[arg(long)]
     again: bool,
+    #[command(flatten)]
+    beside: Beside,
 }
 
 fn parse_dirty(text: &str) -> Result<Dirty, String> {
@@ -63,10 +66,16 @@ fn parse_dirty(text: &str) -> Result<Dirty, String> {
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     refuse_depth()?;
+    match supervisor::refuse_short_life() {
+        Err(refusal) if args.detach => return Err(refusal),
+        Err(refusal) => context.ui.warn(refusal.message.replace("cannot leave a run to itself here: ", "")),
+        Ok(()) => {}
+    }
     let mut loaded = load(context, args)?;
     loaded.plan.dirty = args.dirty.or(loaded.plan.dirty);
     loaded.plan.jobs = args.jobs.or(loaded.plan.jobs);
-    let run = start(context, &mut loaded, args.again)?;
+    let wishes = args.beside.or(context.ui, context.registry()?.wishes().clone());
+    let run = start(context, &mut loaded, args.again, &wishes)?;
     if args.detach {
         context.ui.line(run.short())?;
         return Ok(ExitCode::Ok);
@@ -104,7 +113,7 @@ fn load(context: &Context, args: &Args) -> CliResult<LoadedPlan> {
 ///
 /// # Errors
 /// The plan does not pass, the same plan runs already, or the run cannot be made.
-pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool) -> CliResult<RunId> {
+pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool, wishes: &Wishes) -> CliResult<RunId> {
     let survey = check::pass_or_ask(context, loaded)?;
     let repo = survey.source.as_ref().map(|source| source.top.as_path());
     if let Some(twin) = living_twin(&context.home, &loaded.digest, repo).filter(|_| !again) {
@@ -115,9 +124,11 @@ pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool) -> 
     context.ui.say(gate::summary(&loaded.plan, &survey.world));
     let jobs = loaded.plan.jobs.unwrap_or_else(|| slots(&loaded.plan, &survey.world));
     let run = begin(&context.home, loaded, &survey, jobs, Durability::from_env())?;
-    if let Err(error) = supervisor::start(&context.home, &run, false) {
+    let dir = context.home.run(&run);
+    let started = wishes.save(&dir).map_err(Into::into).and_then(|()| supervisor::start(&context.home, &run, false));
+    if let Err(error) = started {
         // Nothing of a unit was started, so nothing is lost with it.
-        let _ = std::fs::remove_dir_all(context.home.run(&run).root());
+        let _ = std::fs::remove_dir_all(dir.root());
         return Err(error);
     }
     Ok(run)

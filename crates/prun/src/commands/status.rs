@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use prun_core::digest::{budget_line, header, of_the_run};
+use prun_engine::hooks::troubles;
 use prun_engine::remove::disk_use;
 
 use crate::context::{Context, Intent};
@@ -58,6 +59,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     }
     for line in of_the_run(&view, run.card.run.short()) {
         ui.line(line)?;
+    }
+    for trouble in troubles(&run.dir) {
+        ui.line(ui.paint(&format!("HOOK {trouble}"), Tone::Warn))?;
     }
     Ok(ExitCode::Ok)
 }

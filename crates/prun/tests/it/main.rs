@@ -6,6 +6,7 @@ mod attempts;
 mod bad_input;
 mod bench_verbs;
 mod budget;
+mod beside;
 mod chaos;
 mod codex_client;
 mod codex_run;

@@ -30,7 +30,8 @@ const STARTERS: &[(&str, &str)] = &[
     ("crates/prun-engine/src/dispatcher/spawn.rs", "workers and their checks"),
     ("crates/prun-engine/src/contain/scope.rs", "asks the user's systemd"),
     ("crates/prun-engine/src/driver/effects.rs", "dispatchers"),
-    ("crates/prun-engine/src/integrate/stage.rs", "the check of a combination"),
+    ("crates/prun-engine/src/integrate/stage.rs", "the check of a combination, and the user's own commands"),
+    ("crates/prun-engine/src/hooks.rs", "what keeps the machine awake"),
     ("crates/prun-engine/src/workspace/guard.rs", "tries whether a guard can be had"),
     ("crates/prun/src/supervisor.rs", "supervisors"),
     ("crates/prun/src/commands/demo.rs", "the demo repository's own tests"),
@@ -45,6 +46,7 @@ const PRINTERS: &[(&str, &str)] = &[
         "the lines of the contract's other verbs, as bytes and flushed one by one",
     ),
     ("crates/prun-engine/src/dispatcher/attempt.rs", "the contract's STATE-DIR line and the last lines of a worker"),
+    ("crates/prun-engine/src/hooks.rs", "a failed wish, into the supervisor's log"),
     ("crates/prun-engine/src/dispatcher/mod.rs", "a dispatcher's own words, into its log"),
     ("crates/prun/src/cli.rs", "asks clap where a usage error goes"),
 ];

@@ -12,6 +12,7 @@ use toml::Spanned;
 use super::{Executor, Kind};
 use crate::executor::stream::StreamKind;
 use crate::executor::version::Version;
+use crate::hooks::Wishes;
 use crate::spec::ErrorRule;
 
 /// Whose configuration it is.
@@ -26,6 +27,8 @@ pub(super) enum Source {
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
     pub(super) executors: Option<Spanned<Vec<String>>>,
+    /// What the user wants done beside every run.
+    pub(super) run: Option<Spanned<Wishes>>,
     #[serde(default)]
     pub(super) executor: BTreeMap<Spanned<String>, Table>,
 }
