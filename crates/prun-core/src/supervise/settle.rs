@@ -127,11 +127,11 @@ impl Supervisor {
         }
     }
 
-    /// Settles waiting units that nobody will ever take: all their executors are held without end.
+    /// Settles waiting units that nobody will ever take: all their executors are held without end, or are no
+    /// longer configured.
     pub(super) fn give_up_waiting(&mut self, now: Now) {
-        let is_endless = self.run.holds.values().any(|hold| hold.until.is_none());
         // Without resources this is no supervisor of a run, and nothing is to start.
-        if !is_endless || self.resources.executors.is_empty() {
+        if self.resources.jobs == 0 {
             return;
         }
         let waiting = self.run.units.iter().filter(|unit| unit.is_waiting() && self.open_to(unit).next().is_none());
@@ -146,6 +146,9 @@ impl Supervisor {
     /// `None`: no hold stands in its way.
     fn why_stuck(&self, unit: &Unit) -> Option<String> {
         let held = unit.setup.executors.iter().filter_map(|name| {
+            if !self.resources.executors.contains_key(name) {
+                return Some(format!("the executor {name} is no longer configured"));
+            }
             let hold = self.run.holds.get(name)?;
             Some(format!("{name} is held until it is released ({})", hold.why))
         });

@@ -208,7 +208,9 @@ fn places(files: impl IntoIterator<Item = (String, Vec<String>)>, found: impl Fn
 fn product() -> Vec<(String, Vec<String>)> {
     let crates = ["crates/prun-core/src/", "crates/prun-engine/src/", "crates/prun/src/"];
     let is_test = |file: &str| {
-        file.contains("/tests/") || ["tests.rs", "testing.rs", "simulation.rs"].iter().any(|end| file.ends_with(end))
+        file.contains("/tests/")
+            || file.contains("/simulation/")
+            || ["tests.rs", "testing.rs"].iter().any(|end| file.ends_with(end))
     };
     let files = tracked()
         .into_iter()
