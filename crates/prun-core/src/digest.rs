@@ -139,7 +139,9 @@ pub fn of_the_run(view: &RunView, run: &str) -> Vec<String> {
         lines.push(format!("LANDING {trouble}   prun integrate {run} --continue · prun undo {run}"));
     }
     match view.state {
-        RunViewState::SupervisorLost => lines.push(format!("LOST the supervisor is gone   prun resume {run}")),
+        RunViewState::SupervisorLost => {
+            lines.push(format!("LOST the supervisor is gone{}   prun resume {run}", lost(view)));
+        }
         RunViewState::Ended if is_all_well(view) && view.landed.is_empty() && view.counts.total > 0 => {
             let next = match view.units.iter().any(has_changes) {
                 true => format!("integrate {run} --dry-run"),
@@ -150,6 +152,18 @@ pub fn of_the_run(view: &RunView, run: &str) -> Vec<String> {
         _ => {}
     }
     lines
+}
+
+/// How many units go on without a supervisor, and how many nobody works on any more.
+fn lost(view: &RunView) -> String {
+    let lost = view.units.iter().filter(|unit| unit.state == "lost").count();
+    let alive = view.counts.active.saturating_sub(lost);
+    let part = |count: usize, one: &str, many: &str| match count {
+        0 => String::new(),
+        1 => format!("; 1 unit {one}"),
+        _ => format!("; {count} units {many}"),
+    };
+    part(alive, "goes on", "go on") + &part(lost, "is lost", "are lost")
 }
 
 fn calls_for_action(unit: &UnitView) -> bool {

@@ -6,7 +6,7 @@ use crate::ids::{ExecutorName, UnitId};
 use crate::outcome::{AttemptFacts, Cause, Channel, CheckFacts, Exit, Gap, Outcome, StopReason};
 use crate::run::RunState;
 use crate::time::Timestamp;
-use crate::unit::{Unit, UnitState};
+use crate::unit::{Disposition, Unit, UnitState};
 
 /// One sentence on a verdict, without a full stop.
 #[must_use]
@@ -172,6 +172,42 @@ pub fn waits_for(run: &RunState, unit: &Unit, now: Timestamp) -> Option<String> 
             Some(format!("its next attempt begins in {}", duration(until.since(now))))
         }
         _ => Some("it waits for a free slot".to_owned()),
+    }
+}
+
+/// What the user can do about a unit now, a line each. `name` is the unit as RUN/UNIT; `is_lost`: nobody drives
+/// its run, which is not over.
+#[must_use]
+pub fn next_steps(unit: &Unit, name: &str, is_lost: bool) -> Vec<String> {
+    let run = name.split('/').next().unwrap_or(name);
+    let began = !unit.attempts.is_empty();
+    match &unit.state {
+        UnitState::Settled { .. } if matches!(unit.disposition, Disposition::Applied { .. }) => {
+            vec![format!("you can: prun diff {name} · prun undo {run}")]
+        }
+        UnitState::Settled { outcome: Outcome::Succeeded, .. } => {
+            vec![format!("you can: prun result {name} · prun diff {name} · prun exclude {name} -m WHY")]
+        }
+        UnitState::Settled { .. } => {
+            let mut lines =
+                vec![format!("you can: prun retry {name}{}", if began { " [--continue -m TEXT]" } else { "" })];
+            if began {
+                lines[0] = format!("you can: prun logs {name} · {}", lines[0].trim_start_matches("you can: "));
+            }
+            if unit.goes_on_after_resume() {
+                lines.push(format!("     or: prun resume {run}"));
+            }
+            lines.push(format!("     or: prun accept {name} -m WHY · prun exclude {name} -m WHY"));
+            lines
+        }
+        _ if is_lost => vec![format!("you can: prun resume {run}")],
+        UnitState::Running(running) if running.handed_over => {
+            vec![format!("you can: prun brief {name} · prun submit {name} · prun stop {name}")]
+        }
+        UnitState::Running(_) | UnitState::Stopping { .. } => {
+            vec![format!("you can: prun logs {name} -f · prun stop {name}")]
+        }
+        _ => vec![format!("you can: prun stop {name}")],
     }
 }
 

@@ -271,6 +271,16 @@ impl RunView {
     }
 }
 
+impl UnitView {
+    /// Says of a unit that nobody drives what was seen of it: the ledger alone would still call it running.
+    pub fn lose(&mut self, is_alive: bool, why: &str) {
+        if !is_alive {
+            self.state = "lost".to_owned();
+        }
+        self.why = Some(why.to_owned());
+    }
+}
+
 impl Counts {
     fn of(run: &RunState) -> Self {
         let succeeded = |state: &UnitState| matches!(state, UnitState::Settled { outcome: Outcome::Succeeded, .. });

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use crate::files::{Durability, TEMPORARY_PREFIX, write_atomically};
 use crate::home::AttemptDir;
 use crate::workshop::{Workshop, remove_workspace};
-use crate::{dispatcher, process, state_dir};
+use crate::{contain, dispatcher, process, state_dir};
 
 /// How long a dispatcher may need from its start until it has written down who it is. One that needs
 /// longer is ended: it can be found, but not be adopted.
@@ -33,6 +33,50 @@ pub enum Found {
     NeverStarted,
     /// Its dispatcher died; it is fenced, its tree ended, the rest saved.
     Dead(Option<Box<AttemptFacts>>),
+}
+
+/// What there is of an attempt that nobody drives, as far as it can be seen without touching anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Its dispatcher wrote its facts; nobody has recorded them.
+    Settled,
+    /// Its dispatcher lives, in this boot and under its own start time.
+    Alive,
+    /// Its dispatcher is dead, and something of its worker lives.
+    WorkerAlone,
+    /// Nothing of it lives.
+    Gone,
+}
+
+impl Presence {
+    /// What that means, in a phrase; the run's next supervisor sees to it.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Settled => "it has settled meanwhile; a resume records it",
+            Self::Alive => "its dispatcher goes on without a supervisor",
+            Self::WorkerAlone => {
+                "its dispatcher is dead and its worker is not; a resume ends it and saves what it wrote"
+            }
+            Self::Gone => "nothing of it lives any more; a resume saves what it wrote and tries again",
+        }
+    }
+}
+
+/// Looks at an attempt without taking its fence, so that whoever takes the run over is in nobody's way.
+#[must_use]
+pub fn presence(dir: &AttemptDir) -> Presence {
+    let Some(state_dir) = state_dir::find_in(dir.root()) else { return Presence::Gone };
+    if state_dir::read_facts(&state_dir).is_ok() {
+        return Presence::Settled;
+    }
+    let Ok(identity) = state_dir::read_identity(&state_dir) else { return Presence::Gone };
+    if process::is_alive(&identity.dispatcher) {
+        return Presence::Alive;
+    }
+    let in_group = identity.cgroup.as_deref().is_some_and(|group| contain::lives_in(group, &identity.token));
+    let worker = identity.worker.as_ref().is_some_and(process::is_alive);
+    if in_group || worker { Presence::WorkerAlone } else { Presence::Gone }
 }
 
 /// Looks at an attempt of the supervisor before, and fences it where nobody lives.

@@ -17,6 +17,7 @@ use prun_engine::git::Git;
 use prun_engine::home::{AttemptDir, Home, RunDir};
 use prun_engine::landing::{self, LandingError};
 use prun_engine::ledger::Reader;
+use prun_engine::recover::{self, Presence};
 use prun_engine::runs::{self, RunCard};
 use prun_engine::survey::LoadedPlan;
 use prun_engine::workshop::Workshop;
@@ -223,7 +224,16 @@ impl Context {
             let message = format!("run {} has no unit {id}", run.card.run.short());
             return Err(CliError::usage(message).hint(format!("its units: {}", units.join(", "))));
         }
+        self.warn_if_lost(&run);
         Ok((run, id))
+    }
+
+    /// Says that nobody drives a run which is not over, and what to do.
+    pub(crate) fn warn_if_lost(&self, run: &OpenRun) {
+        if run.is_lost() {
+            let name = run.card.run.short();
+            self.ui.warn(format!("the supervisor of run {name} is gone; `prun resume {name}` takes over"));
+        }
     }
 
     /// What `text` names: a unit as RUN/UNIT, a run by its whole name, a unit of the newest run, or a run by the
@@ -321,11 +331,29 @@ impl OpenRun {
     /// How it looks now.
     pub(crate) fn view(&self) -> RunView {
         let mut view = RunView::of(self.card.run.as_str(), &self.state, self.driven, wall_now());
+        if self.is_lost() {
+            for (unit, view) in self.state.units.iter().zip(&mut view.units) {
+                if let Some(presence) = self.presence(unit) {
+                    view.lose(presence == Presence::Alive, presence.sentence());
+                }
+            }
+        }
         view.landing_trouble = match landing::abandoned(&self.dir, &self.state) {
             Ok(number) => number.map(|number| LandingError::CutOff(number).to_string()),
             Err(error) => Some(error.to_string()),
         };
         view
+    }
+
+    /// Nobody drives it, and it is not over.
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.driven && self.state.ended.is_none()
+    }
+
+    /// What there is of a unit that the ledger calls active, in a run that nobody drives.
+    pub(crate) fn presence(&self, unit: &Unit) -> Option<Presence> {
+        let last = unit.attempts.last().filter(|_| unit.is_active())?;
+        Some(recover::presence(&self.dir.attempt(&last.dir)))
     }
 
     /// A unit that is known to be there.

@@ -234,6 +234,12 @@ pub fn reap_marked(token: &str) -> SweepFacts {
     SweepFacts { containment, leftovers: hunt.count(), proven: false, survivors: hunt.living() }
 }
 
+/// Whether anything lives in the group that was recorded for the attempt with this token.
+#[must_use]
+pub fn lives_in(group: &Path, token: &str) -> bool {
+    Group::recorded(group, token).is_some_and(|group| group.exists() && group.is_populated())
+}
+
 /// Removes the group of an attempt whose dispatcher is gone, where nothing lives in it.
 pub fn remove_group(identity: &Identity) {
     if let Some(group) = identity.cgroup.as_deref().and_then(|path| recorded_group(path, identity)) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use prun_core::outcome::Exit;
 
 pub use cgroup::{Group, GroupUsage, own_place};
-pub use ladder::{Containment, reap_by_token, reap_marked, remove_group};
+pub use ladder::{Containment, lives_in, reap_by_token, reap_marked, remove_group};
 pub use linux::{become_subreaper, keep_descriptors_private, reap_one};
 pub use rungs::{CONTAIN_VARIABLE, Rungs};
 pub use scope::enter_scope;

@@ -1,7 +1,6 @@
 //! `prun explain`: how a unit came to where it is.
 
-use prun_core::explain::{story, waits_for};
-use prun_core::unit::UnitState;
+use prun_core::explain::{next_steps, story, waits_for};
 use prun_engine::clock::wall_now;
 use prun_engine::executor::escape_line;
 
@@ -27,22 +26,12 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         context.ui.line(format!("now      {unit} waits: {waits}"))?;
     }
     let name = format!("{}/{unit}", run.card.run.short());
-    for line in next_steps(&run.unit(&unit).state, &name) {
+    if run.is_lost() {
+        let seen = run.presence(run.unit(&unit)).map(|presence| format!(": {}", presence.sentence()));
+        context.ui.line(format!("now      the supervisor of its run is gone{}", seen.unwrap_or_default()))?;
+    }
+    for line in next_steps(run.unit(&unit), &name, run.is_lost()) {
         context.ui.line(line)?;
     }
     Ok(ExitCode::Ok)
-}
-
-fn next_steps(state: &UnitState, name: &str) -> Vec<String> {
-    match state {
-        UnitState::Settled { outcome, .. } if *outcome != prun_core::outcome::Outcome::Succeeded => vec![
-            format!("you can: prun logs {name} · prun retry {name} [--continue -m TEXT]"),
-            format!("     or: prun accept {name} -m WHY · prun exclude {name} -m WHY"),
-        ],
-        UnitState::Settled { .. } => vec![format!("you can: prun result {name} · prun diff {name}")],
-        UnitState::Running(running) if running.handed_over => {
-            vec![format!("you can: prun brief {name} · prun submit {name}")]
-        }
-        _ => vec![format!("you can: prun logs {name} -f · prun stop {name}")],
-    }
 }

@@ -54,6 +54,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     // Whoever only looks sees which run was taken before anything lands.
     let intent = if args.dry_run { Intent::Look } else { Intent::Change };
     let run = context.find_run(args.run.as_deref(), intent)?;
+    context.warn_if_lost(&run);
     let workshop = context.workshop(&run.card.run)?;
     let mut desk = Desk::open(&workshop).map_err(|error| failure(context, error, &run))?;
     if args.abort {

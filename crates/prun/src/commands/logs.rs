@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use prun_core::ids::{Attempt, UnitId};
 use prun_engine::home::AttemptDir;
+use prun_engine::recover::Presence;
 use prun_engine::state_dir;
 
 use crate::context::{Context, Intent, OpenRun};
@@ -58,6 +59,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         shown += show_from(context, &tail, shown)?;
         if is_over || (!run.driven && run.state.ended.is_some()) {
             return Ok(ExitCode::Ok);
+        }
+        if run.is_lost() && run.presence(run.unit(&unit)) != Some(Presence::Alive) {
+            // Nobody writes on, and nobody will say that it is over.
+            return Err(super::run::lost(context, &run.card.run));
         }
         match interrupted.recv_timeout(LOOK) {
             Err(RecvTimeoutError::Timeout) => {}

@@ -20,6 +20,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let run = context.find_run(args.run.as_deref(), Intent::Look)?;
+    context.warn_if_lost(&run);
     let found = reconcile(&run.state.units);
     if args.json {
         context.ui.json(&found)?;

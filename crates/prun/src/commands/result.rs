@@ -48,6 +48,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
 
 fn brief(context: &Context, run: Option<&str>) -> CliResult {
     let run = context.find_run(run, Intent::Look)?;
+    context.warn_if_lost(&run);
     for unit in run.view().units {
         let outcome = unit.outcome.as_deref().unwrap_or(&unit.state);
         let salvaged = if unit.salvaged { " (salvaged)" } else { "" };

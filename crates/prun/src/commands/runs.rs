@@ -1,6 +1,7 @@
 //! `prun runs`: what runs there are.
 
 use prun_core::digest::header;
+use prun_core::view::{RunView, RunViewState};
 use prun_engine::runs;
 
 use crate::context::{Context, Intent};
@@ -17,6 +18,11 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What to do about a run that nobody drives.
+fn way_out(view: &RunView, run: &str) -> String {
+    if view.state == RunViewState::SupervisorLost { format!("   prun resume {run}") } else { String::new() }
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
@@ -42,11 +48,12 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         let state = serde_json::to_value(view.state).ok().and_then(|value| value.as_str().map(str::to_owned));
         let state = state.unwrap_or_default();
         context.ui.line(format!(
-            "{}  {:<15}  {}  {}",
+            "{}  {:<15}  {}  {}{}",
             date(card.began),
             state,
             header(&view, card.run.short()),
-            card.title
+            card.title,
+            way_out(&view, card.run.short())
         ))?;
     }
     Ok(ExitCode::Ok)
