@@ -17,6 +17,7 @@ pub mod outcome;
 pub mod plan;
 pub mod policy;
 pub mod queue;
+pub mod rebuild;
 pub mod reconcile;
 pub mod route;
 pub mod run;

@@ -10,7 +10,7 @@ use prun_core::time::Timestamp;
 use crate::clock::wall_now;
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::home::{Home, RunDir};
-use crate::ledger::{LedgerError, RunLock, Writer};
+use crate::ledger::{LedgerError, RunLock, Writer, keep_setup};
 use crate::runs::RunCard;
 use crate::survey::{LoadedPlan, Survey, never_dirty};
 use crate::workshop::repository::StoredFingerprint;
@@ -79,6 +79,8 @@ fn fill(
     durability: Durability,
     now: Timestamp,
 ) -> Result<(), BeginError> {
+    // Held from here on: a directory without a card whose lock is free is the rest of a start that was cut off.
+    let lock = RunLock::try_take(dir)?.expect("nobody else knows the new directory");
     let ignore = never_dirty(loaded, home);
     let base = match (&survey.source, &survey.base) {
         (Some(source), Some(base)) => {
@@ -102,7 +104,7 @@ fn fill(
         plan_digest: setup.plan_digest.clone(),
         began: now,
     };
-    let lock = RunLock::try_take(dir)?.expect("nobody else knows the new directory");
+    keep_setup(dir, &setup, durability)?;
     let kind = EventKind::run(RunEvent::PlanAccepted(Box::new(setup)));
     Writer::create(dir, lock, durability)?.append(&[Event { seq: Seq(1), at: now, kind }])?;
     // The card makes the run visible, so it comes last.

@@ -123,6 +123,12 @@ impl RunDir {
         self.root.join("ledger.db")
     }
 
+    /// What the run was started with: the ledger's first event, kept beside it.
+    #[must_use]
+    pub fn setup(&self) -> PathBuf {
+        self.root.join("setup.json")
+    }
+
     /// The lock whose holder writes the ledger.
     #[must_use]
     pub fn supervisor_lock(&self) -> PathBuf {

@@ -24,7 +24,7 @@ use crate::clones::{self, CloneRecord};
 use crate::files::{Durability, FileError, create_private_dir, write_atomically};
 use crate::git::Git;
 use crate::home::{AttemptDir, Home, RunDir};
-use crate::ledger::{LedgerError, RunLock, Writer};
+use crate::ledger::{LedgerError, RunLock, Writer, keep_setup};
 use crate::process;
 use crate::runs::RunCard;
 use crate::spec::{AttemptSpec, HarvestSpec, Limits, Liveness, SPEC_VERSION};
@@ -295,6 +295,7 @@ impl Importer<'_> {
             began: wall_now(),
         };
         let lock = RunLock::try_take(self.dir)?.expect("nobody else knows the new directory");
+        keep_setup(self.dir, &setup, self.durability)?;
         let mut writer = Writer::create(self.dir, lock, self.durability)?;
         writer.append(&events(&setup, &found))?;
         // The card makes the run visible, so it comes last.

@@ -23,6 +23,7 @@ pub mod landing;
 pub mod ledger;
 pub mod pressure;
 pub mod process;
+pub mod rebuild;
 pub mod recover;
 pub mod reharvest;
 pub mod remove;

@@ -365,6 +365,15 @@ impl TestEnv {
         self.wait_until("no process is left", || self.processes().is_empty());
     }
 
+    /// Waits until nothing that was started here lives but what does one of these verbs.
+    ///
+    /// # Panics
+    /// Something else stays; it is named.
+    pub fn assert_all_gone_but(&self, verbs: &[&str]) {
+        let stays = |process: &Process| verbs.iter().any(|verb| process.does(verb));
+        self.wait_until("no other process is left", || self.processes().iter().all(stays));
+    }
+
     /// All files below `path` (relative to the place) with their modes and bytes.
     #[must_use]
     pub fn tree(&self, path: &str) -> Tree {

@@ -48,6 +48,7 @@ enum Command {
     Integrate(commands::integrate::Args),
     Undo(commands::undo::Args),
     Clean(commands::clean::Args),
+    Ledger(commands::ledger::Args),
     Clone(commands::clone::Args),
     Import(commands::import::Args),
     #[command(name = "__supervise", hide = true)]
@@ -124,6 +125,7 @@ fn run(context: &Context, command: Command) -> CliResult {
         Command::Integrate(args) => commands::integrate::run(context, &args),
         Command::Undo(args) => commands::undo::run(context, &args),
         Command::Clean(args) => commands::clean::run(context, &args),
+        Command::Ledger(args) => commands::ledger::run(context, &args),
         Command::Clone(args) => commands::clone::run(context, &args),
         Command::Import(args) => commands::import::run(context, &args),
         Command::Supervise(args) => commands::supervise::run(context, &args),

@@ -145,15 +145,22 @@ impl Context {
     /// # Errors
     /// None, or several that could be meant.
     pub(crate) fn find_run(&self, part: Option<&str>, intent: Intent) -> CliResult<OpenRun> {
+        let Some(part) = part else { return self.newest_run(&runs::list(&self.home), intent) };
+        self.open(self.find_card(part)?)
+    }
+
+    /// The card of the run that `part` names; its ledger is not looked at.
+    ///
+    /// # Errors
+    /// None, or several that could be meant.
+    pub(crate) fn find_card(&self, part: &str) -> CliResult<RunCard> {
         let cards = runs::list(&self.home);
-        let Some(part) = part else { return self.newest_run(&cards, intent) };
         let ids: Vec<&RunId> = cards.iter().map(|card| &card.run).collect();
         let run = find_run(ids, part).map_err(|error| match error {
             LookupError::None(_) => CliError::usage(error).hint("`prun runs` lists them"),
             LookupError::Many { .. } => CliError::usage(error).hint("name it by more characters"),
         })?;
-        let card = cards.into_iter().find(|card| card.run == run).expect("it was found among the cards");
-        self.open(card)
+        Ok(cards.into_iter().find(|card| card.run == run).expect("it was found among the cards"))
     }
 
     fn newest_run(&self, cards: &[RunCard], intent: Intent) -> CliResult<OpenRun> {

@@ -107,18 +107,30 @@ impl From<PlanError> for CliError {
 
 impl From<LedgerError> for CliError {
     fn from(error: LedgerError) -> Self {
-        Self::new(ExitCode::NotWritten, error).hint("every attempt's own directory still holds its facts and results")
+        let holds = "every attempt's own directory still holds its facts and results";
+        let way_out = error.is_damage().map(|path| rebuild_hint(&path));
+        let failed = Self::new(ExitCode::NotWritten, error).hint(holds);
+        way_out.into_iter().fold(failed, Self::hint)
     }
+}
+
+/// What makes the ledger at `path` again.
+fn rebuild_hint(path: &std::path::Path) -> String {
+    let run = path.parent().and_then(std::path::Path::file_name).unwrap_or_default();
+    format!("`prun ledger rebuild {}` makes it again from what the attempts left", run.to_string_lossy())
 }
 
 impl From<DriverError> for CliError {
     fn from(error: DriverError) -> Self {
-        let code = match &error {
-            DriverError::Driven(_) => ExitCode::Usage,
-            DriverError::Ledger(_) => ExitCode::NotWritten,
-            _ => ExitCode::Unexpected,
-        };
-        Self::new(code, error)
+        match error {
+            DriverError::Driven(_) => Self::usage(error),
+            DriverError::Ledger(error) => error.into(),
+            DriverError::Damaged { ref run, .. } => {
+                let hint = format!("`prun ledger rebuild {run}` makes it again from what the attempts left");
+                Self::new(ExitCode::NotWritten, error).hint(hint)
+            }
+            _ => Self::new(ExitCode::Unexpected, error),
+        }
     }
 }
 

@@ -15,6 +15,9 @@ use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::ui::Ui;
 
+/// How the line begins by which a supervisor marks its beginning in its log.
+pub(crate) const BEGAN: &str = "supervisor began: process ";
+
 /// What a supervisor prints once it can take commands.
 pub(crate) const READY: &str = "ready";
 
@@ -84,15 +87,16 @@ pub(crate) fn start(home: &Home, run: &RunId, resume: bool) -> CliResult<()> {
     if line.trim_end() == READY {
         return Ok(());
     }
-    let status = child.wait();
-    if status.is_ok_and(|status| status.code() == Some(ExitCode::Usage as i32)) && runs::supervisor(&dir).is_some() {
+    let code = child.wait().ok().and_then(|status| status.code());
+    if code == Some(ExitCode::Usage as i32) && runs::supervisor(&dir).is_some() {
         return Err(under_way(run));
     }
     let said = std::fs::read(&log_path).unwrap_or_default();
     let said = String::from_utf8_lossy(said.get(usize::try_from(said_before).unwrap_or(0)..).unwrap_or_default());
     let said = said.trim().trim_start_matches("error: ");
     let message = format!("the supervisor of run {} did not start: {said}", run.short());
-    Err(CliError::new(ExitCode::Unexpected, message))
+    let is_about_writing = code == Some(ExitCode::NotWritten as i32);
+    Err(CliError::new(if is_about_writing { ExitCode::NotWritten } else { ExitCode::Unexpected }, message))
 }
 
 /// The error that says that somebody drives a run already.

@@ -107,12 +107,17 @@ pub struct Driver {
 }
 
 /// Drives the run of `workshop` to its end. `resume`: units that an earlier stop ended go on. `ready` is
-/// called once commands can be taken and the beginning is recorded.
+/// called once commands can be taken and the beginning is recorded, `trouble` before a run is left that is not over.
 ///
 /// # Errors
 /// The run is driven already, its ledger is damaged, or the ledger cannot be written any more; dispatchers
 /// that run then go on and settle into their own directories.
-pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(), DriverError> {
+pub fn drive(
+    workshop: Workshop,
+    resume: bool,
+    ready: impl FnOnce(),
+    trouble: impl FnOnce(&DriverError),
+) -> Result<(), DriverError> {
     let run = &workshop.run_dir;
     let lock = RunLock::try_take(run)?.ok_or_else(|| DriverError::Driven(workshop.run.to_string()))?;
     let state = read_state(&workshop)?;
@@ -163,6 +168,11 @@ pub fn drive(workshop: Workshop, resume: bool, ready: impl FnOnce()) -> Result<(
     ready();
     let workshop = Arc::clone(&driver.workshop);
     let ended = driver.run();
+    // Said while the lock is still held: who finds it free looks for the reason.
+    if let Err(error) = &ended {
+        trouble(error);
+    }
+    drop(driver);
     // Its threads end with this process; what they started would not.
     workshop.end_base_check();
     // The run is free from here on: a command of the user's may land it, or start it again.
@@ -216,7 +226,7 @@ pub fn command_offline(workshop: &Workshop, command: Command) -> Result<Reply, D
 }
 
 impl Driver {
-    fn run(mut self) -> Result<RunState, DriverError> {
+    fn run(&mut self) -> Result<RunState, DriverError> {
         while !self.left {
             let first = match self.core.next_wake() {
                 None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),

@@ -6,11 +6,13 @@
 mod lock;
 mod reader;
 mod usage;
+mod salvage;
 mod writer;
 
 pub use lock::{LockHolder, RunLock};
 pub use reader::Reader;
 pub use usage::AttemptUsage;
+pub use salvage::{Salvaged, keep_setup, read_setup, replace, salvage};
 pub use writer::Writer;
 
 use std::path::PathBuf;
@@ -63,6 +65,20 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
+    /// The ledger, where its own bytes are at fault and not the disk, a lock or the version.
+    #[must_use]
+    pub fn is_damage(&self) -> Option<PathBuf> {
+        match self {
+            Self::Foreign { path } | Self::Damaged { path, .. } => Some(path.clone()),
+            Self::Database { path, source, .. } => match source.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => Some(path.clone()),
+                Some(rusqlite::ErrorCode::CannotOpen) if !path.exists() => Some(path.clone()),
+                _ => None,
+            },
+            Self::Newer { .. } | Self::File(_) => None,
+        }
+    }
+
     fn at(act: &'static str, path: &std::path::Path) -> impl FnOnce(rusqlite::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Database { act, path, source }

@@ -91,6 +91,17 @@ impl Writer {
         write().map_err(LedgerError::at("write", &self.path))
     }
 
+    /// Ends the writing with everything in the one file; the lock goes on.
+    ///
+    /// # Errors
+    /// The database or the disk refused.
+    pub(super) fn close(self) -> Result<RunLock, LedgerError> {
+        let set = || self.connection.pragma_update(None, "journal_mode", "DELETE");
+        set().map_err(LedgerError::at("close", &self.path))?;
+        self.connection.close().map_err(|(_, error)| LedgerError::at("close", &self.path)(error))?;
+        Ok(self.lock)
+    }
+
     /// The run's lock.
     pub fn lock_mut(&mut self) -> &mut RunLock {
         &mut self.lock

@@ -39,6 +39,14 @@ impl Process {
         !is_dead || fields.get(17).is_some_and(|threads| *threads != "1" && *threads != "0")
     }
 
+    /// Whether this variable is set in its environment.
+    #[must_use]
+    pub fn has_variable(&self, name: &str) -> bool {
+        let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
+        let start = [name.as_bytes(), b"="].concat();
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&start))
+    }
+
     /// Whether its first argument is `verb`.
     #[must_use]
     pub fn does(&self, verb: &str) -> bool {

@@ -16,6 +16,7 @@ pub(crate) mod harvest;
 pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod integrate;
+pub(crate) mod ledger;
 pub(crate) mod logs;
 pub(crate) mod monitor;
 mod old_verb;

@@ -8,16 +8,19 @@ use prun_core::gate::{self, GateWorld};
 use prun_core::ids::{ExecutorName, RunId, Seq};
 use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
 use prun_engine::begin::{begin, living_twin};
+use prun_engine::executor::escape_line;
 use prun_engine::files::Durability;
+use prun_engine::home::RunDir;
 use prun_engine::hooks::Wishes;
 use prun_engine::survey::{LoadedPlan, PlanError};
+use prun_engine::workspace::disk_free;
 
 use super::check;
 use crate::context::{Context, Intent};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::live::{OnInterrupt, ViewEnd, follow};
-use crate::supervisor::{self, Beside};
+use crate::supervisor::{self, BEGAN, Beside};
 
 /// The variable that counts how deep prun runs inside prun.
 const DEPTH: &str = prun_engine::dispatcher::DEPTH_VARIABLE;
@@ -163,13 +166,38 @@ pub(crate) fn view(context: &Context, run: &RunId, shown: Seq) -> CliResult {
     }
 }
 
-/// The error that says that nobody drives a run any more.
+/// The error that says that nobody drives a run any more, and why where its supervisor said so: 7 where it could not
+/// write.
 pub(crate) fn lost(context: &Context, run: &RunId) -> CliError {
     let name = run.short();
-    CliError::new(ExitCode::Attention, format!("the supervisor of run {name} is gone; its workers may go on"))
+    let dir = context.home.run(run);
+    let last = last_words(&dir);
+    let code = if last.as_deref().is_some_and(is_about_writing) { ExitCode::NotWritten } else { ExitCode::Attention };
+    let why = last.map(|words| format!(": {words}")).unwrap_or_default();
+    let message = format!("the supervisor of run {name} is gone; its workers may go on{why}");
+    CliError::new(code, message)
         .hint(format!("`prun resume {name}` takes over with every result so far"))
-        .hint(format!("{} may tell why", context.home.run(run).supervisor_log().display()))
+        .hint(format!("{} may tell why", dir.supervisor_log().display()))
 }
+
+/// What the supervisor said when it had to leave; nothing where it was killed. A full disk may have kept it from
+/// saying so.
+fn last_words(dir: &RunDir) -> Option<String> {
+    let log = std::fs::read(dir.supervisor_log()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&log).into_owned();
+    // What one before it said is long over.
+    let own = text.rsplit(BEGAN).next().unwrap_or_default();
+    let said = own.lines().rev().find_map(|line| line.strip_prefix("error: ")).map(escape_line);
+    let is_full = || disk_free(dir.root()).is_ok_and(|free| free < FULL);
+    said.or_else(|| is_full().then(|| format!("the disk at {} is full", dir.root().display())))
+}
+
+fn is_about_writing(words: &str) -> bool {
+    words.contains("cannot write the ledger") || words.contains("is full")
+}
+
+/// Bytes: with less than this SQLite cannot take another page of its log.
+const FULL: u64 = 64 << 10;
 
 /// Says how a run ended, in the words of every other surface.
 ///

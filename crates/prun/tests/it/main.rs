@@ -19,6 +19,7 @@ mod holds;
 mod input;
 mod observe;
 mod real;
+mod ledger;
 mod recovery;
 mod scale;
 mod support;
