@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::wall_now;
 use crate::files::{Durability, FileError, read_regular, write_atomically};
 use crate::home::{RunDir, sha256_hex};
-use crate::integrate::stage;
+use crate::integrate::stage::CheckSite;
 
 /// How long a command of the user's may take before it is ended with all that it started.
 pub const HOOK_LIMIT: Duration = Duration::from_secs(60);
@@ -155,7 +155,8 @@ fn run_bounded(run: &RunDir, hook: Hook, command: &str, told: &Told, limit: Dura
     let dir = told.dir.as_deref().filter(|dir| dir.is_dir()).unwrap_or(run.root());
     let token = sha256_hex(format!("{} {}", told.run, hook.name()).as_bytes());
     let log = run.hooks_log();
-    let check = stage::run_check(&argv, dir, limit, &log, &token).map_err(|error| error.to_string())?;
+    let site = CheckSite { dir, limit, log: &log, token: &token, guard: None };
+    let check = site.run(&argv).map_err(|error| error.to_string())?;
     if check.ok {
         return Ok(());
     }
