@@ -312,7 +312,8 @@ fn unfit_prompts(plan: &PlanFile, registry: &Registry) -> Vec<Problem> {
 
 /// Executors whose model is out of reach, where a unit has no other.
 fn unreachable(plan: &PlanFile, registry: &Registry, why: &str) -> Option<Problem> {
-    let is_local = |name: &ExecutorName| registry.get(name).is_ok_and(|executor| !executor.has_account());
+    let is_local =
+        |name: &prun_core::ids::ExecutorName| registry.get(name).is_ok_and(|executor| !executor.has_account());
     let unit = plan.units.iter().find(|unit| !unit.executors.iter().any(is_local))?;
     let message = format!("{} cannot reach a model: {why}", unit.executors.first()?);
     let hint = format!(
