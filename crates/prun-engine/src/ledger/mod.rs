@@ -5,14 +5,14 @@
 
 mod lock;
 mod reader;
-mod usage;
 mod salvage;
+mod usage;
 mod writer;
 
 pub use lock::{LockHolder, RunLock};
 pub use reader::Reader;
-pub use usage::AttemptUsage;
 pub use salvage::{Salvaged, keep_setup, read_setup, replace, salvage};
+pub use usage::AttemptUsage;
 pub use writer::Writer;
 
 use std::path::PathBuf;
