@@ -217,6 +217,12 @@ fn c18_codex_behind_the_guard_cannot_write_the_repository() {
          git push -q {repo} HEAD:refs/heads/evil; echo 'by u' >> src/b.txt"
     );
     let steps = [Step::sh(tries), result("u"), Step::text("Done.")];
+    let guard = prun_engine::spec::GuardSpec { read_only: vec![world.at("repo")], writable: Vec::new() };
+    if let Err(error) = guard.probe() {
+        let is_required = std::env::var_os("PRUN_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
+        assert!(!is_required, "the guard: {error}");
+        return eprintln!("LEFT OUT: the guard: {error}");
+    }
     let run = world.run_plan("guard = \"mount\"\n", 0, &[("u", &steps)], &["run", "../plan.toml"]);
     assert_eq!(run.status.code(), Some(0), "{}", said(&run));
     let unit = world.unit("u");

@@ -1,5 +1,7 @@
 //! `guard = "mount"`: workers cannot write the user's repository, and prun never runs without where it was asked for.
 
+use prun_engine::spec::GuardSpec;
+
 use super::{GOOD, PRUN, User, exists, has, said};
 
 /// A worker that tries every way into the repository that it knows of, and does its own work.
@@ -10,6 +12,20 @@ fn intruder(user: &User) -> String {
          setsid sleep 600 & echo $! > {}; echo work > work; git add work; git commit -qm work; git push {repo} HEAD:refs/heads/intruder; true",
         user.at("pid").display()
     )
+}
+
+/// Whether this machine cannot guard anything; that is said by name, and an error where nothing may be left out.
+fn is_left_out(user: &User) -> bool {
+    let spec = GuardSpec { read_only: vec![user.at("repo")], writable: Vec::new() };
+    let Err(error) = spec.probe() else { return false };
+    leave_out(&error)
+}
+
+fn leave_out(why: &dyn std::fmt::Display) -> bool {
+    let is_required = std::env::var_os("PRUN_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!is_required, "the guard: {why}");
+    eprintln!("LEFT OUT: the guard: {why}");
+    true
 }
 
 /// What a command says that tries to write there.
@@ -39,6 +55,9 @@ fn guarded_run(user: &User, run: impl Fn(&str) -> (i32, String)) {
 #[test]
 fn c18_a_guarded_worker_cannot_write_the_repository() {
     let user = User::new();
+    if is_left_out(&user) {
+        return;
+    }
     guarded_run(&user, |plan| user.prun(&["run", plan]));
     let state_dir = user.ok(&["path", "u", "--state-dir"]);
     for name in ["tail", "setup.log", "verify.log"] {
@@ -65,13 +84,33 @@ fn c18_a_guarded_worker_cannot_write_the_repository() {
 fn c18_the_guard_works_for_an_ordinary_user() {
     let user = User::new();
     let (nobody, dir) = ("65534", user.at(""));
+    // Where this one lies nobody else may be able to come.
+    let prun = user.at("prun");
+    std::fs::copy(PRUN, &prun).unwrap();
     if !user.command("chown", &["-R", &format!("{nobody}:{nobody}"), dir.to_str().unwrap()]).status().unwrap().success()
     {
         // Not root: the other test was this one.
         return;
     }
+    let try_out = [
+        "--reuid",
+        nobody,
+        "--regid",
+        nobody,
+        "--clear-groups",
+        "unshare",
+        "--user",
+        "--mount",
+        prun.to_str().unwrap(),
+        "--version",
+    ];
+    let tried = user.command("setpriv", &try_out).output().unwrap();
+    if !tried.status.success() {
+        leave_out(&said(&tried));
+        return;
+    }
     guarded_run(&user, |plan| {
-        let args = ["--reuid", nobody, "--regid", nobody, "--clear-groups", PRUN, "run", plan];
+        let args = ["--reuid", nobody, "--regid", nobody, "--clear-groups", prun.to_str().unwrap(), "run", plan];
         let output = user.command("setpriv", &args).output().unwrap();
         (output.status.code().unwrap(), said(&output))
     });
@@ -80,6 +119,9 @@ fn c18_the_guard_works_for_an_ordinary_user() {
 #[test]
 fn c18_the_check_of_a_combination_is_guarded_too() {
     let user = User::new();
+    if is_left_out(&user) {
+        return;
+    }
     let head = format!("guard = \"mount\"\nverify = \"touch {}/check || true\"", user.at("repo").display());
     user.run(&head, &[("u", &format!("{GOOD} echo x > x"))]);
     has(&user.ok(&["integrate", "--dry-run"]), &["ready", "verify ok"]);
@@ -97,6 +139,10 @@ fn a_machine_without_the_guard_refuses_a_plan_that_asks_for_it() {
         );
         let output = user.command("unshare", &["--user", "--map-root-user", "sh", "-c", &script]).output().unwrap();
         let told = said(&output);
+        if told.contains("unshare: ") {
+            leave_out(&told);
+            return;
+        }
         assert_eq!(output.status.code(), Some(2), "{told}");
         has(
             &told,
@@ -113,6 +159,9 @@ fn a_machine_without_the_guard_refuses_a_plan_that_asks_for_it() {
 #[test]
 fn check_says_whether_the_repository_is_guarded() {
     let user = User::new();
+    if is_left_out(&user) {
+        return;
+    }
     for (head, line) in [("", "guard off: "), ("guard = \"mount\"", "guard mount: ")] {
         user.plan(head, &[("u", GOOD)], "");
         has(&user.ok(&["check", user.at("plan.toml").to_str().unwrap()]), &[line]);
