@@ -56,10 +56,9 @@ impl Prepared {
         let mut units: Vec<&(UnitId, String)> = units.iter().collect();
         units.sort();
         let mut tree = self.working.tree.clone();
-        let mut name = "your-working-tree";
-        for (unit, theirs) in &units {
-            tree = merge_named(quarantine, &root, (name, &tree), (&format!("unit/{unit}"), theirs))?.tree;
-            name = "your-working-tree-and-the-units-above";
+        for (at, (unit, theirs)) in units.iter().enumerate() {
+            let sides = ((&*name_of(&units[..at]), &*tree), (&*format!("unit/{unit}"), &**theirs));
+            tree = merge_named(quarantine, &root, sides.0, sides.1)?.tree;
         }
         checkout(quarantine, &tree, dir)?;
         // HEAD and the index are the working tree as it was: a plain `git diff` shows what comes in.
@@ -77,6 +76,16 @@ impl Prepared {
             units: units.into_iter().map(|(unit, _)| unit.clone()).collect(),
             conflicts,
         })
+    }
+}
+
+/// What the markers call the side that all units so far were merged into.
+fn name_of(units: &[&(UnitId, String)]) -> String {
+    const NAMED: usize = 3;
+    let own = "your-working-tree".to_owned();
+    match units.len() {
+        0..=NAMED => units.iter().fold(own, |name, (unit, _)| format!("{name}+{unit}")),
+        count => format!("{own}+{count}-units"),
     }
 }
 

@@ -31,7 +31,7 @@ fn a_resolution_lands_over_what_the_user_did_meanwhile() {
     let Some(Node::File(text)) = node_at(&dir.join("f")) else { panic!() };
     let text = String::from_utf8(text).unwrap();
     let markers: Vec<&str> = text.lines().filter(|line| line.starts_with(['<', '>'])).collect();
-    assert_eq!(markers, ["<<<<<<< your-working-tree-and-the-units-above", ">>>>>>> unit/two"]);
+    assert_eq!(markers, ["<<<<<<< your-working-tree+one", ">>>>>>> unit/two"]);
     let refused = resolved(&bench.git, &bench.target, &resolution).unwrap_err();
     assert!(matches!(refused, IntegrateError::Refused(Refusal::Unresolved(paths)) if paths == ["f"]));
     put(&dir, "f", lines(&[(1, "both"), (9, "two"), (20, "mine")]).as_ref());
