@@ -3,9 +3,10 @@
 use std::fs::File;
 
 use prun_core::outcome::{ClientError, Exit, FinalEvent, StopReason};
-use regex::Regex;
+use regex::bytes::Regex;
 
 use super::output::read_end;
+use crate::executor::errors::pattern;
 use crate::executor::escape::cut;
 use crate::executor::stream::{StreamKind, StreamSummary};
 use crate::spec::{ErrorRule, WorkerSpec};
@@ -44,11 +45,11 @@ impl Ended<'_> {
         }
         // They were checked when they were read; one that a newer prun wrote is passed over.
         let rules: Vec<(Regex, &ErrorRule)> =
-            rules.iter().filter_map(|rule| Some((Regex::new(&rule.pattern).ok()?, rule))).collect();
+            rules.iter().filter_map(|rule| Some((pattern(&rule.pattern).ok()?, rule))).collect();
         let (end, _) = read_end(self.tail, SEARCHED).ok()?;
         let text = String::from_utf8_lossy(&end);
         text.lines().rev().find_map(|line| {
-            let (_, rule) = rules.iter().find(|(pattern, _)| pattern.is_match(line))?;
+            let (_, rule) = rules.iter().find(|(pattern, _)| pattern.is_match(line.as_bytes()))?;
             Some(ClientError { class: rule.class, message: cut(line, MESSAGE_CAP), resets_at: None })
         })
     }

@@ -1,6 +1,16 @@
 //! The classes of errors that clients report in words.
 
 use prun_core::outcome::Cause;
+use regex::bytes::{Regex, RegexBuilder};
+
+/// A pattern of the user's for lines of a command's output. Its classes and its `(?i)` know ASCII alone: the
+/// tables for more would cost every dispatcher time at its start.
+///
+/// # Errors
+/// It is no regular expression.
+pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).unicode(false).build()
+}
 
 /// The class of an error that a client reported in an event of its own for errors. Never to be asked
 /// about any other text: a unit may well write about rate limits.

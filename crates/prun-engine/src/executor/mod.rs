@@ -3,7 +3,7 @@
 pub mod claude;
 pub mod codex;
 pub mod command;
-mod errors;
+pub mod errors;
 pub mod escape;
 mod gemini;
 pub mod launch;

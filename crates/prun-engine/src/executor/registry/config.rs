@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use jiff::SignedDuration;
 use prun_core::ids::ExecutorName;
-use regex::Regex;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Executor, Kind};
+use crate::executor::errors::pattern;
 use crate::executor::stream::StreamKind;
 use crate::executor::version::Version;
 use crate::hooks::Wishes;
@@ -241,7 +241,7 @@ fn rules(rules: Spanned<Vec<ErrorRule>>) -> Result<Vec<ErrorRule>, Problem> {
     let at = rules.span();
     let rules = rules.into_inner();
     for rule in &rules {
-        if let Err(error) = Regex::new(&rule.pattern) {
+        if let Err(error) = pattern(&rule.pattern) {
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
             return Err(Problem::new(at, format!("{:?} is no regular expression: {why}", rule.pattern)));
