@@ -15,7 +15,7 @@ use super::watchdog::{QuietChange, Watchdog};
 use crate::spec::{self, Limits};
 
 /// Milliseconds between two looks at output that grows, and at most between two at output that stands still.
-const LOOKS: (u64, u64) = (500, 4000);
+const LOOKS: (u64, u64) = (500, 6000);
 
 /// Milliseconds until the first look, and at least between two: a flood is met before it costs much disk.
 const FIRST_LOOK: u64 = 100;
