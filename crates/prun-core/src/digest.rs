@@ -1,8 +1,6 @@
 //! The coordinator's digest: one header, one line for each unit that calls for action. The same on every
 //! surface; healthy units are only counted.
 
-use std::fmt::Write;
-
 use crate::event::{Event, EventKind, Mode, RunEvent, UnitEvent};
 use crate::outcome::Outcome;
 use crate::run::RunState;
@@ -52,24 +50,20 @@ pub fn is_all_well(view: &RunView) -> bool {
     view.state == RunViewState::Ended && is_untroubled && view.units.iter().all(well)
 }
 
+/// Bytes of the lines on units: with them a digest stays below 300 tokens, however many units call for action.
+const UNIT_LINES: usize = 560;
+
+/// Bytes of the lines on what workers changed in the repository.
+const TOUCHED_LINES: usize = 160;
+
+/// Bytes of the lines on budgets.
+const BUDGET_LINES: usize = 200;
+
 /// The digest of a run. `run` is how the user names it.
 #[must_use]
 pub fn digest(view: &RunView, run: &str) -> String {
     let mut text = header(view, run);
-    for unit in view.units.iter().filter(|unit| calls_for_action(unit)) {
-        text.push('\n');
-        text.push_str(&line(unit, run));
-    }
-    for what in &view.repository_touched {
-        let _ = write!(text, "\nTOUCHED the repository: {what}");
-    }
-    for hold in view.holds.iter().filter(|hold| hold.is_lasting && hold.stuck > 0) {
-        let _ = write!(text, "\n{}", hold_line(hold, run));
-    }
-    for budget in &view.budgets {
-        let _ = write!(text, "\n{}", budget_line(budget, run));
-    }
-    for line in of_the_run(view, run) {
+    for line in attention(view, run) {
         text.push('\n');
         text.push_str(&line);
     }
@@ -98,6 +92,40 @@ fn hold_line(hold: &HoldView, run: &str) -> String {
     let why = if why.starts_with(cause.as_str()) { why } else { format!("{cause}: {why}") };
     let units = counted(hold.stuck, "unit");
     format!("HELD {executor} {until}  {why}, {units} {wait} for it   prun executors --release {executor} --run {run}")
+}
+
+/// The lines of the digest after its header: one for each unit that calls for action, as far as they fit, and
+/// what concerns the run as a whole.
+#[must_use]
+pub fn attention(view: &RunView, run: &str) -> Vec<String> {
+    let units: Vec<&UnitView> = view.units.iter().filter(|unit| calls_for_action(unit)).collect();
+    let mut lines = fitting(units.iter().map(|unit| line(unit, run)), UNIT_LINES);
+    if lines.len() < units.len() {
+        lines.push(format!("MORE {} units call for action   prun status {run}", units.len() - lines.len()));
+    }
+    let touched = &view.repository_touched;
+    let told = fitting(touched.iter().map(|what| format!("TOUCHED the repository: {what}")), TOUCHED_LINES);
+    let untold = touched.len() - told.len();
+    lines.extend(told);
+    if untold > 0 {
+        lines.push(format!("TOUCHED the repository: {untold} more   prun status {run}"));
+    }
+    let held = view.holds.iter().filter(|hold| hold.is_lasting && hold.stuck > 0);
+    lines.extend(held.map(|hold| hold_line(hold, run)));
+    lines.extend(fitting(view.budgets.iter().map(|budget| budget_line(budget, run)), BUDGET_LINES));
+    lines.extend(of_the_run(view, run));
+    lines
+}
+
+/// The first lines that fit into so many bytes; one in any case.
+fn fitting(lines: impl Iterator<Item = String>, room: usize) -> Vec<String> {
+    let mut used = 0;
+    let mut fits = |line: &String| {
+        let is_first = used == 0;
+        used += line.len() + 1;
+        is_first || used <= room
+    };
+    lines.take_while(|line| fits(line)).collect()
 }
 
 /// Whether a unit has something that takes part in landing.

@@ -4,6 +4,7 @@
 //! the state machine of one unit; then [`event`], the durable vocabulary; then [`supervise`], every
 //! decision of a live run.
 
+pub mod answer;
 pub mod budget;
 pub mod contract;
 pub mod digest;

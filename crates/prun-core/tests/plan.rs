@@ -68,6 +68,7 @@ fn a_small_plan_gets_the_built_in_defaults() {
       "setup": null,
       "verify": null,
       "jobs": null,
+      "depth": 0,
       "context": null,
       "budget": {
         "tokens": null,
@@ -351,7 +352,7 @@ fn the_plan_that_init_writes_passes_and_every_example_in_it_too() {
         .collect();
     let plan = parse(&uncommented.join("\n"), Format::Toml).unwrap_or_else(|p| panic!("{}", render(&p, "t")));
     assert_eq!(plan.units.len(), 2);
-    assert_eq!(plan.jobs, Some(6));
+    assert_eq!((plan.jobs, plan.depth), (Some(6), 1));
 }
 
 #[test]

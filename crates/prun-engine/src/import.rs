@@ -334,6 +334,7 @@ impl Importer<'_> {
             expects_changes: false,
             harvest: harvested,
             guard: None,
+            depth: 0,
         };
         Ok(self.write(&attempt.spec(), &spec)?)
     }

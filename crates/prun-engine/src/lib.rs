@@ -9,6 +9,7 @@ pub mod clock;
 pub mod clones;
 pub mod contain;
 pub mod control;
+pub mod depth;
 pub mod dispatcher;
 pub mod doctor;
 pub mod driver;

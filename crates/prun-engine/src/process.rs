@@ -283,6 +283,23 @@ pub fn environment_values(name: &[u8]) -> Vec<(ProcessStat, Vec<u8>)> {
     all().into_iter().filter_map(|stat| Some((stat, value(&stat)?))).collect()
 }
 
+/// The values of a variable in the environments that this process and its ancestors were started with, nearest
+/// first, as far as this user may look. A program in between may have kept it from its children.
+#[must_use]
+pub fn inherited_values(name: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut next = stat(std::process::id());
+    // A chain of parents is never this long; numbers that are given again must not lead in a circle.
+    for _ in 0..256 {
+        let Some(current) = next else { break };
+        let environ = environ(&current).unwrap_or_default();
+        let mut entries = environ.split(|byte| *byte == 0);
+        found.extend(entries.find_map(|entry| Some(entry.strip_prefix(name)?.strip_prefix(b"=")?.to_vec())));
+        next = if current.parent > 1 { stat(current.parent) } else { None };
+    }
+    found
+}
+
 /// The processes of `all` that descend from `root`, parents before children.
 fn descendants_in(root: u32, all: &[ProcessStat]) -> Vec<ProcessStat> {
     let mut by_parent: HashMap<u32, Vec<&ProcessStat>> = HashMap::new();

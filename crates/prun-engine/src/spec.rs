@@ -59,6 +59,9 @@ pub struct AttemptSpec {
     /// What its processes must not write; `None`: nothing keeps them from anything.
     #[serde(default)]
     pub guard: Option<GuardSpec>,
+    /// Levels of runs that the worker may start; 0 = none.
+    #[serde(default)]
+    pub depth: u32,
 }
 
 /// Paths that the processes of an attempt cannot write. All are absolute, links resolved.

@@ -72,6 +72,16 @@ impl LoadedPlan {
         Self::complete(plan, &name, dir, own, text.as_bytes())
     }
 
+    /// A plan that was handed over as text; its paths are relative to `dir`.
+    ///
+    /// # Errors
+    /// It has problems.
+    pub fn from_text(text: &str, name: &str, dir: &Path) -> Result<Self, PlanError> {
+        let fail = |problems| PlanError { name: name.to_owned(), problems };
+        let plan = parse(text, Format::of(name, text)).map_err(fail)?;
+        Self::complete(plan, name, dir.to_owned(), None, text.as_bytes())
+    }
+
     /// A plan that was made from the command line.
     ///
     /// # Errors

@@ -109,6 +109,31 @@ pub fn codex() -> Option<PathBuf> {
     Client::Codex.installed()
 }
 
+/// The command line of the MCP Inspector, a program for node; `None` where it is not installed.
+///
+/// # Panics
+/// It is not installed and `PRUN_TEST_REQUIRE_ALL=1` forbids to skip tests.
+#[must_use]
+pub fn inspector() -> Option<PathBuf> {
+    node_modules().map(|modules| modules.join("@modelcontextprotocol/inspector-cli/build/index.js"))
+}
+
+/// Where node finds what tests use beside the clients: the MCP Inspector, a validator of JSON Schema (`ajv`), a
+/// tokenizer (`js-tiktoken`). `None` where they are not installed.
+///
+/// # Panics
+/// They are not installed and `PRUN_TEST_REQUIRE_ALL=1` forbids to skip tests.
+#[must_use]
+pub fn node_modules() -> Option<PathBuf> {
+    let modules = target_dir().join("test-clients/node_modules");
+    if modules.join("js-tiktoken").exists() {
+        return Some(modules);
+    }
+    let required = std::env::var_os("PRUN_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!required, "{} lacks js-tiktoken: run scripts/install-test-clients", modules.display());
+    None
+}
+
 /// An empty home directory for a client, removed on drop.
 ///
 /// It is in cargo's target directory because Codex refuses to install its helpers under the

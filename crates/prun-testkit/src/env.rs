@@ -111,6 +111,8 @@ impl TestEnv {
             ("PRUN_DURABLE", "off"),
             // Other tests beside this one keep the machine busy.
             ("PRUN_PRESSURE", "off"),
+            // Also where the tests themselves are run by a worker of prun.
+            ("PRUN_DEPTH", "0"),
             ("GIT_CONFIG_NOSYSTEM", "1"),
             ("GIT_AUTHOR_NAME", "A U Thor"),
             ("GIT_AUTHOR_EMAIL", "author@localhost"),

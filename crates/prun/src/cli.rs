@@ -4,14 +4,14 @@ use clap::{Parser, Subcommand};
 
 use crate::commands;
 use crate::context::Context;
-use crate::error::CliResult;
+use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::ui::Ui;
 
 /// Run many coding agents in parallel on one repository, and land their work together
 #[derive(Debug, Parser)]
 #[command(name = "prun", version, disable_help_subcommand = true, max_term_width = 100)]
-struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -30,6 +30,7 @@ enum Command {
     Wait(commands::wait::Args),
     Attach(commands::attach::Args),
     Logs(commands::logs::Args),
+    Events(commands::events::Args),
     Result(commands::result::Args),
     Brief(commands::brief::Args),
     Explain(commands::explain::Args),
@@ -51,6 +52,11 @@ enum Command {
     Ledger(commands::ledger::Args),
     Clone(commands::clone::Args),
     Import(commands::import::Args),
+    Mcp(commands::mcp::Args),
+    Skill(commands::skill::Args),
+    Schema(commands::schema::Args),
+    Completions(commands::completions::Args),
+    Man(commands::completions::ManArgs),
     #[command(name = "__supervise", hide = true)]
     Supervise(commands::supervise::Args),
     // The verbs of the old scripts are handled before this parser; they stand here for the help alone.
@@ -78,7 +84,12 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout with 0, usage errors to stderr with 2; clap knows which.
-            let _ = error.print();
+            if error.use_stderr() && ui.wants_json() {
+                let text = error.to_string();
+                ui.error(&CliError::usage(text.trim_start_matches("error: ").trim_end()));
+            } else {
+                let _ = error.print();
+            }
             return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Ok };
         }
     };
@@ -128,6 +139,12 @@ fn run(context: &Context, command: Command) -> CliResult {
         Command::Ledger(args) => commands::ledger::run(context, &args),
         Command::Clone(args) => commands::clone::run(context, &args),
         Command::Import(args) => commands::import::run(context, &args),
+        Command::Mcp(args) => commands::mcp::run(context, &args),
+        Command::Skill(args) => commands::skill::run(context, &args),
+        Command::Schema(args) => commands::schema::run(context, &args),
+        Command::Completions(args) => commands::completions::run(context, &args),
+        Command::Man(args) => commands::completions::man(context, &args),
+        Command::Events(args) => commands::events::run(context, &args),
         Command::Supervise(args) => commands::supervise::run(context, &args),
         Command::DispatchTask | Command::Gather | Command::Monitor | Command::ReportState | Command::ReapOrphans => {
             Ok(ExitCode::Usage)

@@ -28,7 +28,7 @@ use crate::exit_code::ExitCode;
 use crate::ui::Ui;
 
 /// What every command starts from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Context {
     /// The printer.
     pub(crate) ui: Ui,

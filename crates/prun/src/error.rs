@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use prun_core::answer::{ErrorBody, ErrorView};
 use prun_core::ids::{IdError, LookupError};
 use prun_core::plan::{Problem, render};
+use prun_core::view::VIEW_VERSION;
 use prun_engine::begin::BeginError;
+use prun_engine::depth::TooDeep;
 use prun_engine::driver::DriverError;
 use prun_engine::executor::registry::ConfigError;
 use prun_engine::files::FileError;
@@ -48,6 +51,17 @@ impl CliError {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
+    }
+
+    /// The failure as data.
+    pub(crate) fn view(&self) -> ErrorView {
+        let error = ErrorBody {
+            kind: self.code.name().to_owned(),
+            exit_code: self.code as u8,
+            message: self.message.clone(),
+            hints: self.hints.clone(),
+        };
+        ErrorView { version: VIEW_VERSION, error }
     }
 
     /// The problems of a plan, each with its place.
@@ -96,6 +110,14 @@ fn is_forbidden(error: &std::io::Error) -> bool {
 impl From<NoHome> for CliError {
     fn from(error: NoHome) -> Self {
         Self::usage(error).hint("set PRUN_HOME to a directory of your own on a local disk")
+    }
+}
+
+impl From<TooDeep> for CliError {
+    fn from(error: TooDeep) -> Self {
+        Self::usage(error)
+            .hint("say in your result what you would have split off")
+            .hint("the plan of the outer run can allow it: depth = 1")
     }
 }
 

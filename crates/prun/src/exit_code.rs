@@ -28,6 +28,25 @@ pub(crate) enum ExitCode {
     Interrupted = 130,
 }
 
+impl ExitCode {
+    /// Its stable name, for machines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unexpected => "unexpected",
+            Self::Usage => "usage",
+            Self::Attention => "attention",
+            Self::Cancelled => "cancelled",
+            Self::NotReady => "not-ready",
+            Self::Conflicts => "conflicts",
+            Self::NotWritten => "not-written",
+            Self::VerifyFailed => "verify-failed",
+            Self::TimedOut => "timed-out",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 impl From<ExitCode> for std::process::ExitCode {
     fn from(code: ExitCode) -> Self {
         Self::from(code as u8)

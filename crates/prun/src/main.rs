@@ -8,8 +8,12 @@ mod error;
 mod exit_code;
 mod interrupt;
 mod live;
+mod mcp;
 mod pace;
 mod print;
+mod registration;
+mod schemas;
+mod skill;
 mod supervisor;
 mod ui;
 

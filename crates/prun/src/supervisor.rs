@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use prun_core::ids::RunId;
+use prun_engine::depth::{DEPTH_VARIABLE, Depth, LIMIT_VARIABLE};
 use prun_engine::driver::own_program;
 use prun_engine::files::FileError;
 use prun_engine::home::Home;
@@ -64,8 +65,10 @@ pub(crate) fn refuse_short_life() -> CliResult<()> {
 /// Starts the supervisor of `run` and returns once it drives it.
 ///
 /// # Errors
-/// It cannot be started, or gave up at once; its own words are told.
+/// This is a worker that may not; it cannot be started, or gave up at once; its own words are told.
 pub(crate) fn start(home: &Home, run: &RunId, resume: bool) -> CliResult<()> {
+    let depth = Depth::current();
+    depth.check()?;
     let dir = home.run(run);
     let log_path = dir.supervisor_log();
     let log = File::options().create(true).append(true).open(&log_path);
@@ -75,6 +78,10 @@ pub(crate) fn start(home: &Home, run: &RunId, resume: bool) -> CliResult<()> {
     let mut command = Command::new(&program);
     command.arg("__supervise").arg(run.as_str()).args(resume.then_some("--resume"));
     command.env("PRUN_HOME", home.root()).current_dir(dir.root());
+    if depth.level > 0 {
+        // We may know of it only from our ancestors, and the supervisor has none.
+        command.env(DEPTH_VARIABLE, depth.level.to_string()).env(LIMIT_VARIABLE, depth.limit.to_string());
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     let mut child = command
         .spawn()

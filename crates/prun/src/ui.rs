@@ -16,6 +16,7 @@ pub(crate) struct Ui {
     colour_err: bool,
     stdout_is_terminal: bool,
     stdin_is_terminal: bool,
+    errors_as_json: bool,
 }
 
 /// What a word means, for its colour.
@@ -44,7 +45,13 @@ impl Ui {
             colour_err: wanted && io::stderr().is_terminal(),
             stdout_is_terminal,
             stdin_is_terminal: io::stdin().is_terminal(),
+            errors_as_json: std::env::args_os().skip(1).take_while(|arg| arg != "--").any(|arg| arg == "--json"),
         }
+    }
+
+    /// Whether the command line asks for JSON.
+    pub(crate) fn wants_json(self) -> bool {
+        self.errors_as_json
     }
 
     /// Whether somebody can be asked.
@@ -100,8 +107,12 @@ impl Ui {
         self.say(format!("{} {}", self.paint_err("warning:", Tone::Warn), text.as_ref()));
     }
 
-    /// Reports a failure on stderr.
+    /// Reports a failure on stderr: in words, or as one line of JSON for whoever asked for JSON.
     pub(crate) fn error(self, error: &CliError) {
+        if self.errors_as_json {
+            self.say(serde_json::to_string(&error.view()).unwrap_or_default());
+            return;
+        }
         self.say(format!("{} {}", self.paint_err("error:", Tone::Bad), error.message));
         for hint in &error.hints {
             self.say(format!("{} {hint}", self.paint_err("hint:", Tone::Dim)));

@@ -121,7 +121,9 @@ fn check_executors(plan: &PlanFile, world: &GateWorld, gate: &mut Gate) {
 }
 
 /// The executors that the plan names, in the order of their first mention.
-pub(super) fn executors_of(plan: &PlanFile) -> Vec<&ExecutorName> {
+/// The executors that the plan names, each once.
+#[must_use]
+pub fn executors_of(plan: &PlanFile) -> Vec<&ExecutorName> {
     let mut found: Vec<&ExecutorName> = Vec::new();
     for name in plan.units.iter().flat_map(|unit| &unit.executors) {
         if !found.contains(&name) {

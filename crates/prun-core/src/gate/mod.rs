@@ -8,6 +8,6 @@ mod owns;
 mod summary;
 mod world;
 
-pub use check::{Gate, Warning, check, must_say_dirty};
+pub use check::{Gate, Warning, check, executors_of, must_say_dirty};
 pub use summary::{executor_lines, guard_line, summary};
 pub use world::{DiskFacts, ExecutorFacts, ExecutorProblem, GateWorld, Login, RepoFacts};

@@ -53,6 +53,7 @@ pub fn ad_hoc(prompts: &[String], options: &AdHoc) -> Result<PlanFile, Vec<Probl
         setup: None,
         verify: None,
         jobs: options.jobs,
+        depth: 0,
         context: None,
         budget: Budget::default(),
         units: prompts.iter().enumerate().map(|(at, prompt)| unit(at + 1, prompt, options)).collect(),

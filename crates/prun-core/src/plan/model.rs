@@ -16,6 +16,8 @@ pub const PLAN_VERSION: u32 = 1;
 pub const DEFAULT_RETRIES: u32 = 1;
 /// The most retries that a unit may have: each costs a whole attempt.
 pub const MAX_RETRIES: u32 = 10;
+/// The most levels of runs inside of runs that a plan may allow: each multiplies what a run costs.
+pub const MAX_DEPTH: u32 = 3;
 /// Milliseconds without a sign of life where the plan does not say (the contract's 600 s).
 pub const DEFAULT_IDLE_MILLIS: u64 = 600_000;
 /// Milliseconds until the first output where the plan does not say (design, section 5).
@@ -49,6 +51,9 @@ pub struct PlanFile {
     pub verify: Option<CommandLine>,
     /// How many units may run at once; `None`: the sum of the executors' slots.
     pub jobs: Option<u32>,
+    /// Levels of runs that workers may start; 0: none.
+    #[serde(default)]
+    pub depth: u32,
     /// Text that is put before every prompt.
     pub context: Option<Prompt>,
     /// What the run may spend.

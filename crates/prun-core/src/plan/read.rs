@@ -7,8 +7,8 @@ use crate::ids::UnitId;
 use crate::plan::budget;
 use crate::plan::fields::{self, Fields, Given, Item};
 use crate::plan::model::{
-    DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES, Dirty, PLAN_VERSION, PlanFile, PlanPlaces,
-    Prompt, UnitPlaces, UnitPlan,
+    DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES, Dirty, MAX_DEPTH, PLAN_VERSION, PlanFile,
+    PlanPlaces, Prompt, UnitPlaces, UnitPlan,
 };
 use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::settings::{self, Settings};
@@ -84,6 +84,7 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
     let setup = fields.read("setup", problems, settings::command_line).value();
     let verify = fields.read("verify", problems, settings::command_line).value();
     let jobs = fields.read("jobs", problems, |item| item.integer(&(1..=MAX_JOBS)));
+    let depth = fields.read("depth", problems, |item| item.integer(&(0..=MAX_DEPTH)));
     let context_file = fields.read("context_file", problems, fields::text);
     let budget = fields.read("budget", problems, budget::budget).value().unwrap_or_default();
     let defaults = read_defaults(fields, problems);
@@ -107,6 +108,7 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
         setup,
         verify,
         jobs: jobs.value(),
+        depth: depth.value().unwrap_or(0),
         context: context_file.value().map(Prompt::File),
         budget,
         units,

@@ -54,6 +54,10 @@ pub struct RawPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub jobs: Option<u32>,
+    /// How many levels of runs workers may start themselves. Default: 0, a worker that calls prun is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 3))]
+    pub depth: Option<u32>,
     /// A file whose text is put before every prompt; relative to the plan file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_file: Option<String>,

@@ -8,10 +8,8 @@ use prun_core::ids::RunId;
 use sha2::{Digest, Sha256};
 
 use crate::contain::TOKEN_VARIABLE;
+use crate::depth::{DEFAULT_LIMIT, DEPTH_VARIABLE, Depth, LIMIT_VARIABLE};
 use crate::spec::AttemptSpec;
-
-/// The variable that counts how deep prun runs inside prun.
-pub const DEPTH_VARIABLE: &str = "PRUN_DEPTH";
 
 /// Where git would look instead of in the working directory: what `git rev-parse --local-env-vars`
 /// lists and what it leaves out. Everything that starts with `GIT_CONFIG` goes too.
@@ -65,10 +63,13 @@ pub(super) fn worker_env(
     places: &Places<'_>,
 ) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = Vec::new();
-    let mut depth = 0_u32;
+    let mut depth = Depth { level: 0, limit: DEFAULT_LIMIT };
     for (name, value) in inherited {
+        let number = || value.to_str().and_then(|text| text.parse().ok());
         if name == DEPTH_VARIABLE {
-            depth = value.to_str().and_then(|depth| depth.parse().ok()).unwrap_or(0);
+            depth.level = number().unwrap_or(0);
+        } else if name == LIMIT_VARIABLE {
+            depth.limit = number().unwrap_or(DEFAULT_LIMIT);
         }
         if !is_stripped(&name) {
             env.push((name, value));
@@ -89,7 +90,9 @@ pub(super) fn worker_env(
     set("PRUN_UNIT", spec.unit.as_str().as_ref());
     set("PRUN_ATTEMPT", spec.attempt.to_string().as_ref());
     set("PRUN_RESULT", spec.result_file.as_os_str());
-    set(DEPTH_VARIABLE, depth.saturating_add(1).to_string().as_ref());
+    let depth = depth.of_worker(spec.depth);
+    set(DEPTH_VARIABLE, depth.level.to_string().as_ref());
+    set(LIMIT_VARIABLE, depth.limit.to_string().as_ref());
     set("PRUN_PORT_BASE", port_base(spec).to_string().as_ref());
     env.retain(|(name, _)| name != TOKEN_VARIABLE);
     env.extend(places.token.map(|token| (TOKEN_VARIABLE.into(), token.into())));

@@ -44,7 +44,6 @@ use crate::home::{AttemptDir, Home};
 use crate::spec::{AttemptSpec, SPEC_VERSION};
 
 pub use self::dead::settle_dead;
-pub use self::environment::DEPTH_VARIABLE;
 pub use self::notes::Note;
 
 /// No spec is larger.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use prun_core::ids::{Attempt, ExecutorName, IdError, UnitId};
 
-use super::environment::DEPTH_VARIABLE;
+use crate::depth::{DEFAULT_LIMIT, DEPTH_VARIABLE, Depth, LIMIT_VARIABLE};
 use crate::executor::{ConfigError, LaunchError, Registry, UnknownExecutor};
 use crate::settings::whole_number;
 use crate::spec::{AttemptSpec, Limits, Liveness, SPEC_VERSION};
@@ -24,9 +24,6 @@ const GRACE_MILLIS: u64 = 2000;
 
 /// Bytes that a tail may hold.
 const OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
-
-/// How deep prun may run inside prun.
-const MAX_DEPTH: u32 = 1;
 
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +68,8 @@ pub enum UsageError {
     #[error("the executor {0} starts nothing; dispatch-task runs a worker")]
     NothingToStart(ExecutorName),
     /// prun inside prun.
-    #[error("this is a worker of prun already (PRUN_DEPTH is {0}, at most {MAX_DEPTH} is allowed)")]
-    Depth(u32),
+    #[error("this is a worker of prun already (PRUN_DEPTH is {}, below {} is allowed)", .0.level, .0.limit)]
+    Depth(Depth),
 }
 
 const PROMPT_FILE: &str = "--prompt-file";
@@ -129,10 +126,10 @@ pub fn spec_from_contract(
     registry: impl FnOnce() -> Result<Registry, ConfigError>,
     caller_dir: &Path,
 ) -> Result<AttemptSpec, UsageError> {
-    let depth: u32 = text(&var, DEPTH_VARIABLE).and_then(|depth| depth.parse().ok()).unwrap_or(0);
-    if depth >= MAX_DEPTH {
-        return Err(UsageError::Depth(depth));
-    }
+    let number = |name: &str| text(&var, name).and_then(|text| text.parse().ok());
+    let depth =
+        Depth { level: number(DEPTH_VARIABLE).unwrap_or(0), limit: number(LIMIT_VARIABLE).unwrap_or(DEFAULT_LIMIT) };
+    depth.check().map_err(|_| UsageError::Depth(depth))?;
     let (worker, env) = worker::worker(args, &var, registry, caller_dir)?;
     let directory = |name: &str| var(name).filter(|dir| !dir.is_empty()).map(|dir| caller_dir.join(dir));
     Ok(AttemptSpec {
@@ -164,6 +161,7 @@ pub fn spec_from_contract(
         expects_changes: false,
         harvest: None,
         guard: None,
+        depth: 0,
     })
 }
 
@@ -244,6 +242,6 @@ pub(super) mod tests {
     fn a_worker_does_not_dispatch_workers() {
         let var = |name: &str| (name == DEPTH_VARIABLE).then(|| OsString::from("1"));
         let error = spec_from_contract(&parse(&LINE).unwrap(), var, registry, Path::new("/here")).unwrap_err();
-        assert!(matches!(error, UsageError::Depth(1)));
+        assert!(matches!(error, UsageError::Depth(Depth { level: 1, limit: 1 })));
     }
 }

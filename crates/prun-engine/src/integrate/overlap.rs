@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::tree::{Change, Entry, GITLINK};
 
 /// Whose change it is. The user comes first wherever sides are ordered.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Party {
     /// The working tree as it is.
@@ -27,7 +27,7 @@ impl Party {
 }
 
 /// A path that two sides change and that could be combined.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct Overlap {
     /// The path, lossy where not UTF-8.
     pub path: String,
@@ -40,7 +40,7 @@ pub struct Overlap {
 }
 
 /// How changes overlap that could be combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverlapKind {
     /// All make the same change.
@@ -64,7 +64,7 @@ impl OverlapKind {
 }
 
 /// A path that cannot be combined.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct Conflict {
     /// The path, lossy where not UTF-8.
     pub path: String,
@@ -79,7 +79,7 @@ pub struct Conflict {
 }
 
 /// Why changes cannot be combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictKind {
     /// The same lines of a text.
@@ -107,7 +107,7 @@ pub enum ConflictKind {
 }
 
 /// A clash inside a text, in the text with conflict markers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct Region {
     /// Line of the opening marker, from 1.
     pub line: u32,

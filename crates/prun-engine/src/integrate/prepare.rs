@@ -37,7 +37,7 @@ pub struct Request<'a> {
 }
 
 /// What would land, for people and for JSON.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct DryRun {
     /// The working tree with everything in it, as a tree id: what `--tree` takes. `None` with conflicts.
     pub tree: Option<String>,
@@ -58,7 +58,7 @@ pub struct DryRun {
 }
 
 /// One path that lands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Landed {
     /// The path, lossy where not UTF-8.
     pub path: String,
@@ -71,7 +71,7 @@ pub struct Landed {
 }
 
 /// The run's check on the combination, beside its result on the base.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct Verified {
     /// On the base, where it was run.
     pub base: Option<CheckFacts>,

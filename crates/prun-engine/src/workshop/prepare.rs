@@ -122,6 +122,7 @@ impl Workshop {
             expects_changes: order.unit.mode == Mode::Write,
             harvest: workspace.harvest,
             guard,
+            depth: self.plan.depth,
         };
         let text = serde_json::to_vec_pretty(&spec).map_err(|error| format!("cannot write the spec: {error}"))?;
         write_atomically(&dir.spec(), &text, Durability::Cached).map_err(|error| error.to_string())

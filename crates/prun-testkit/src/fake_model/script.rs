@@ -21,6 +21,9 @@ pub struct Step {
     /// A call of a tool by its name, such as one of an MCP server's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<Call>,
+    /// The step is played again until a tool's result says this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
     /// Answers with this HTTP status instead of a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -56,7 +59,8 @@ pub struct Step {
 pub struct Call {
     /// The tool's name, as the client offers it.
     pub tool: String,
-    /// Its arguments, an object.
+    /// Its arguments, an object. A text `$hex-after:WORD` stands for the digits that followed that word in the newest
+    /// tool result that has it.
     pub args: Value,
 }
 
@@ -119,6 +123,12 @@ impl Step {
     #[must_use]
     pub fn call(tool: impl Into<String>, args: Value) -> Self {
         Self { call: Some(Call { tool: tool.into(), args }), ..Self::default() }
+    }
+
+    /// The same step, played again until a tool's result says `text`.
+    #[must_use]
+    pub fn until(self, text: &str) -> Self {
+        Self { until: Some(text.to_owned()), ..self }
     }
 
     /// The same, for the first request alone.

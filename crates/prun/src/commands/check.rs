@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use prun_core::answer::CheckView;
 use prun_core::digest::counted;
-use prun_core::gate::{self, Gate};
-use prun_core::plan::Dirty;
+use prun_core::gate::{self, Gate, Warning};
+use prun_core::plan::{Dirty, Problem};
 use prun_engine::git::Git;
 use prun_engine::survey::{LoadedPlan, Survey};
 
@@ -18,10 +19,22 @@ pub(crate) struct Args {
     /// The plan file; `-` reads it from stdin
     #[arg(value_name = "PLAN", default_value = "prun.toml")]
     plan: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
-    let mut loaded = LoadedPlan::read(&args.plan, &context.cwd)?;
+    let mut loaded = LoadedPlan::read(&args.plan, &context.cwd);
+    if args.json {
+        let view = match &mut loaded {
+            Ok(loaded) => examine(context, loaded)?.view(loaded),
+            Err(error) => CheckView::unreadable(&error.problems),
+        };
+        context.ui.json(&view)?;
+        return Ok(if view.ok { ExitCode::Ok } else { ExitCode::Usage });
+    }
+    let mut loaded = loaded?;
     let survey = pass(context, &mut loaded)?;
     context.ui.line(gate::summary(&loaded.plan, &survey.world))?;
     for line in gate::executor_lines(&loaded.plan, &survey.world) {
@@ -36,14 +49,52 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     Ok(ExitCode::Ok)
 }
 
+/// A plan beside the world.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    survey: Survey,
+    problems: Vec<Problem>,
+    warnings: Vec<Warning>,
+}
+
+impl Examined {
+    /// What was found, as data.
+    pub(crate) fn view(&self, loaded: &LoadedPlan) -> CheckView {
+        CheckView::of(&loaded.plan, &self.survey.world, &self.problems, &self.warnings, &self.survey.notes)
+    }
+
+    /// The problems, as text that names the plan.
+    pub(crate) fn problem_text(&self, name: &str) -> String {
+        CliError::plan(name, &self.problems).message
+    }
+
+    /// Warnings, as lines that name the plan.
+    pub(crate) fn warning_lines(&self, name: &str) -> Vec<String> {
+        let line = |warning: &Warning| match warning.place {
+            Some(place) => format!("{name}:{}:{}: {}", place.line, place.column, warning.message),
+            None => warning.message.clone(),
+        };
+        self.warnings.iter().map(line).collect()
+    }
+}
+
+/// Looks at the world and holds the plan against it; says nothing.
+///
+/// # Errors
+/// The user's configuration cannot be used.
+pub(crate) fn examine(context: &Context, loaded: &mut LoadedPlan) -> CliResult<Examined> {
+    let registry = context.registry_for(loaded)?;
+    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &registry);
+    Ok(judge(loaded, survey))
+}
+
 /// Looks at the world and passes the plan through the gate; warnings go to stderr.
 ///
 /// # Errors
 /// Every problem there is.
 pub(crate) fn pass(context: &Context, loaded: &mut LoadedPlan) -> CliResult<Survey> {
-    let registry = context.registry_for(loaded)?;
-    let survey = Survey::take(loaded, &context.home, &Git::from_env(), &registry);
-    judge(context, loaded, survey)
+    let examined = examine(context, loaded)?;
+    tell(context, loaded, examined)
 }
 
 /// The same, but somebody at a terminal is asked what is to happen to uncommitted work.
@@ -56,10 +107,10 @@ pub(crate) fn pass_or_ask(context: &Context, loaded: &mut LoadedPlan) -> CliResu
     if gate::must_say_dirty(&loaded.plan, &survey.world) && context.ui.can_ask() {
         loaded.plan.dirty = ask_about(context, &survey);
     }
-    judge(context, loaded, survey)
+    tell(context, loaded, judge(loaded, survey))
 }
 
-fn judge(context: &Context, loaded: &LoadedPlan, survey: Survey) -> CliResult<Survey> {
+fn judge(loaded: &LoadedPlan, survey: Survey) -> Examined {
     let Gate { mut problems, warnings } = gate::check(&loaded.plan, &survey.world);
     if !survey.problems.is_empty() && survey.source.is_none() {
         // The repository's own problem explains why there seems to be none.
@@ -67,15 +118,17 @@ fn judge(context: &Context, loaded: &LoadedPlan, survey: Survey) -> CliResult<Su
     }
     problems.extend(survey.problems.iter().cloned());
     problems.sort_by_key(|problem| problem.place);
-    for warning in &warnings {
-        context.ui.warn(match warning.place {
-            Some(place) => format!("{}:{}:{}: {}", loaded.name, place.line, place.column, warning.message),
-            None => warning.message.clone(),
-        });
+    Examined { survey, problems, warnings }
+}
+
+fn tell(context: &Context, loaded: &LoadedPlan, examined: Examined) -> CliResult<Survey> {
+    for warning in examined.warning_lines(&loaded.name) {
+        context.ui.warn(warning);
     }
-    for note in &survey.notes {
+    for note in &examined.survey.notes {
         context.ui.say(format!("note: {note}"));
     }
+    let Examined { survey, problems, .. } = examined;
     if problems.is_empty() { Ok(survey) } else { Err(CliError::plan(&loaded.name, &problems)) }
 }
 

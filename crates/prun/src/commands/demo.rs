@@ -45,7 +45,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
 
     step(context, "Six units at once: five repair a module each in a clone of their own, one reads.")?;
     let mut loaded = LoadedPlan::read(&demo.plan, &context.cwd)?;
-    let id = run::start(context, &mut loaded, false, &Wishes::default())?;
+    let id = run::start(context, &mut loaded, run::Twin::Refuse, &Wishes::default())?.run;
     let code = run::view(context, &id, Seq(0))?;
     let name = id.short();
     if code != ExitCode::Ok {

@@ -1,7 +1,10 @@
 //! `prun diff`: what a unit changed, as git says it; of a run, unit by unit.
 
+use prun_core::answer::{DiffView, UnitDiff};
 use prun_core::ids::UnitId;
+use prun_core::outcome::Changes;
 use prun_core::reconcile::{NoteKind, reconcile};
+use prun_core::view::VIEW_VERSION;
 use prun_engine::landing;
 use prun_engine::workspace::{PatchOptions, patch};
 
@@ -29,10 +32,17 @@ pub(crate) struct Args {
     /// Write a mailbox that `git am` takes, a message for each unit
     #[arg(long, conflicts_with_all = ["stat", "name_only"])]
     mbox: bool,
+    /// Print the files with their counts as JSON
+    #[arg(long, conflicts_with_all = ["stat", "name_only", "mbox"])]
+    json: bool,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let (run, unit) = context.find_either(args.what.as_deref(), Intent::Look)?;
+    if args.json {
+        context.ui.json(&view(&run, unit.as_ref())?)?;
+        return Ok(ExitCode::Ok);
+    }
     if args.combined {
         if let Some(unit) = unit {
             return Err(CliError::usage(format!("--combined is of a whole run, not of the unit {unit}")));
@@ -43,11 +53,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         return Ok(ExitCode::Ok);
     }
     if let Some(unit) = unit {
-        let changes = run.unit(&unit).facts().and_then(|facts| facts.changes.as_ref());
-        if changes.is_none() {
-            let state = run.unit(&unit).state.name();
-            return Err(CliError::usage(format!("nothing was harvested of {unit}; it is {state}")));
-        }
+        harvested(&run, &unit)?;
         show(context, &run, &unit, args)?;
         return Ok(ExitCode::Ok);
     }
@@ -65,14 +71,53 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     Ok(ExitCode::Ok)
 }
 
-fn show(context: &Context, run: &OpenRun, unit: &UnitId, args: &Args) -> CliResult<()> {
-    let workshop = context.workshop(&run.card.run)?;
+/// What was harvested of a unit.
+///
+/// # Errors
+/// Nothing was.
+fn harvested<'a>(run: &'a OpenRun, unit: &UnitId) -> CliResult<&'a Changes> {
     let changes = run.unit(unit).facts().and_then(|facts| facts.changes.as_ref());
-    let (Some(store), Some(changes)) = (workshop.store(), changes) else { return Ok(()) };
+    let state = run.unit(unit).state.name();
+    changes.ok_or_else(|| CliError::usage(format!("nothing was harvested of {unit}; it is {state}")))
+}
+
+/// What a unit changed, or every unit of the run, file by file.
+///
+/// # Errors
+/// Nothing was harvested of the unit.
+pub(crate) fn view(run: &OpenRun, unit: Option<&UnitId>) -> CliResult<DiffView> {
+    if let Some(unit) = unit {
+        harvested(run, unit)?;
+    }
+    let wanted = run.state.units.iter().filter(|known| unit.is_none_or(|unit| known.setup.id == *unit));
+    let changed = wanted.filter_map(|known| {
+        let changes = known.facts()?.changes.as_ref()?;
+        (unit.is_some() || !changes.is_empty()).then(|| UnitDiff {
+            unit: known.setup.id.to_string(),
+            base_tree: changes.base_tree.clone(),
+            tree: changes.tree.clone(),
+            files: changes.files.clone(),
+        })
+    });
+    Ok(DiffView { version: VIEW_VERSION, run: run.card.run.short().to_owned(), units: changed.collect() })
+}
+
+/// A unit's changes in git's own format.
+///
+/// # Errors
+/// Nothing was harvested of it, or git fails.
+pub(crate) fn patch_of(context: &Context, run: &OpenRun, unit: &UnitId, options: &PatchOptions) -> CliResult<Vec<u8>> {
+    let changes = harvested(run, unit)?;
+    let workshop = context.workshop(&run.card.run)?;
+    let Some(store) = workshop.store() else { return Ok(Vec::new()) };
+    Ok(patch(store, &changes.base_tree, &changes.tree, options)?)
+}
+
+fn show(context: &Context, run: &OpenRun, unit: &UnitId, args: &Args) -> CliResult<()> {
     if args.mbox {
         context.ui.foreign(message(run, unit).as_bytes())?;
     }
-    context.ui.foreign(&patch(store, &changes.base_tree, &changes.tree, &options(args))?)?;
+    context.ui.foreign(&patch_of(context, run, unit, &options(args))?)?;
     // What the unit says of its changes, and what it may change, beside them.
     for note in reconcile([run.unit(unit)]).notes.iter().filter(|note| is_of_paths(note.kind)) {
         context.ui.say(note_line(note));

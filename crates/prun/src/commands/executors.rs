@@ -1,8 +1,10 @@
 //! `prun executors`: who can take units here, and who is held in which run.
 
+use prun_core::answer::{ExecutorView, ExecutorsView};
 use prun_core::gate::Login;
 use prun_core::ids::ExecutorName;
 use prun_core::supervise::Command;
+use prun_core::view::VIEW_VERSION;
 use prun_engine::executor::preflight;
 use prun_engine::survey::facts;
 
@@ -20,6 +22,9 @@ pub(crate) struct Args {
     /// The run in which it is released; the newest one of this repository by default
     #[arg(long, value_name = "RUN", requires = "release")]
     run: Option<String>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "release")]
+    json: bool,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
@@ -29,10 +34,18 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         context.ui.line(said)?;
         return Ok(ExitCode::Ok);
     }
-    for executor in context.registry_here()?.iter() {
+    let registry = context.registry_here()?;
+    let found = registry.iter().map(|executor| {
         let found = preflight::check(executor);
         let notes = found.notes.clone();
-        let found = facts(executor, found);
+        (executor, facts(executor, found), notes)
+    });
+    if args.json {
+        let executors = found.map(|(executor, found, _)| ExecutorView::of(&executor.name, &found)).collect();
+        context.ui.json(&ExecutorsView { version: VIEW_VERSION, executors })?;
+        return Ok(ExitCode::Ok);
+    }
+    for (executor, found, notes) in found {
         let mut parts = vec![executor.name.to_string()];
         parts.extend(found.version);
         parts.push(format!("{} slots", found.slots));

@@ -1,14 +1,18 @@
 //! `prun integrate`: lands all units together in the user's working tree, uncommitted, or nothing.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
+use prun_core::answer::LandedView;
 use prun_core::digest::{counted, duration};
 use prun_core::outcome::CheckFacts;
+use prun_core::view::VIEW_VERSION;
 use prun_engine::driver::DriverError;
 use prun_engine::executor::escape_line;
 use prun_engine::integrate::overlap::{OverlapKind, Party};
 use prun_engine::integrate::{DryRun, add_lines};
 use prun_engine::landing::{Desk, LandingError, Outcome, Trial, TrialOptions};
+use prun_engine::workshop::Workshop;
 
 use super::reconcile;
 use crate::context::{Context, Intent, OpenRun};
@@ -56,7 +60,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let run = context.find_run(args.run.as_deref(), intent)?;
     context.warn_if_lost(&run);
     let workshop = context.workshop(&run.card.run)?;
-    let mut desk = Desk::open(&workshop).map_err(|error| failure(context, error, &run))?;
+    let mut desk = open_desk(&workshop, &run).map_err(|error| failure(context, error, &run))?;
     if args.abort {
         desk.abort().map_err(|error| failure(context, error, &run))?;
         context.ui.line("the merge workspace is dropped; nothing else was changed")?;
@@ -69,10 +73,11 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let only = run.units(&args.only)?.into_iter().collect();
     let options = TrialOptions { accepted, only, no_verify: args.no_verify || args.resolve, resolved: args.continues };
     let trial = desk.trial(&options).map_err(|error| failure(context, error, &run))?;
-    if args.json {
-        context.ui.json(&trial.dry_run)?;
-    } else {
+    let lands = !args.dry_run && !args.resolve && verdict(&trial.dry_run) == ExitCode::Ok;
+    if !args.json {
         show(context, &trial)?;
+    } else if !lands {
+        context.ui.json(&trial.dry_run)?;
     }
     if args.resolve {
         return resolve(context, &desk, trial, &run);
@@ -90,6 +95,27 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
             .hint(format!("by hand: prun integrate {} --resolve", run.card.run.short()))
             .hint("or exclude a unit, or retry one with the other's change in its prompt")
             .hint("an overlap that was combined is taken by --accept-overlap PATH")),
+    }
+}
+
+/// How long a supervisor may take to leave once its run has ended.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// Takes the run's lock. Who heard of the end of a run may be here before its supervisor has left.
+///
+/// # Errors
+/// The run is under way, or its ledger cannot be read.
+pub(crate) fn open_desk<'a>(workshop: &'a Workshop, run: &OpenRun) -> Result<Desk<'a>, LandingError> {
+    let deadline = Instant::now() + LEAVING;
+    loop {
+        match Desk::open(workshop) {
+            Err(LandingError::Driver(DriverError::Driven(_)))
+                if run.state.ended.is_some() && Instant::now() < deadline =>
+            {
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+            opened => return opened,
+        }
     }
 }
 
@@ -128,8 +154,7 @@ fn land(context: &Context, desk: &mut Desk<'_>, trial: &Trial, args: &Args, run:
     land_tree(context, desk, trial, &shown, run, args.json)
 }
 
-/// Lands the tree that was shown, and says what is the user's to do now; `aside`: on stderr, because stdout
-/// holds JSON.
+/// Lands the tree that was shown, and says what is the user's to do now, as JSON if wanted.
 ///
 /// # Errors
 /// It is not that tree any more, or the working tree is not as it was.
@@ -139,22 +164,42 @@ pub(crate) fn land_tree(
     trial: &Trial,
     shown: &str,
     run: &OpenRun,
-    aside: bool,
+    json: bool,
 ) -> CliResult {
-    let name = run.card.run.short();
     desk.land(trial, shown).map_err(|error| failure(context, error, run))?;
-    let mut lines = vec![format!("landed, uncommitted; HEAD and index untouched · undo: prun undo {name}")];
-    let (theirs, also_yours) = add_lines(&trial.dry_run.files);
-    lines.extend(theirs.map(|line| format!("yours to review and commit:  {}", escape_line(&line))));
-    lines.extend(also_yours.map(|line| format!("these also hold your own edits:  {}", escape_line(&line))));
-    for line in lines {
-        if aside {
-            context.ui.say(line);
-        } else {
-            context.ui.line(line)?;
-        }
+    let landed = landed(&trial.dry_run, run);
+    if json {
+        context.ui.json(&landed)?;
+        return Ok(ExitCode::Ok);
+    }
+    for line in landed_lines(&landed) {
+        context.ui.line(line)?;
     }
     Ok(ExitCode::Ok)
+}
+
+/// A landing as data, once it is done.
+pub(crate) fn landed(dry_run: &DryRun, run: &OpenRun) -> LandedView {
+    let name = run.card.run.short();
+    let (theirs, also_yours) = add_lines(&dry_run.files);
+    LandedView {
+        version: VIEW_VERSION,
+        run: name.to_owned(),
+        tree: dry_run.tree.clone().unwrap_or_default(),
+        files: dry_run.files.len(),
+        add: theirs.into_iter().collect(),
+        add_also_yours: also_yours.into_iter().collect(),
+        undo: format!("prun undo {name}"),
+    }
+}
+
+/// What is the user's to do after a landing, in lines.
+pub(crate) fn landed_lines(landed: &LandedView) -> Vec<String> {
+    let mut lines = vec![format!("landed, uncommitted; HEAD and index untouched · undo: {}", landed.undo)];
+    lines.extend(landed.add.iter().map(|line| format!("yours to review and commit:  {}", escape_line(line))));
+    let also_yours = landed.add_also_yours.iter();
+    lines.extend(also_yours.map(|line| format!("these also hold your own edits:  {}", escape_line(line))));
+    lines
 }
 
 fn resolve(context: &Context, desk: &Desk<'_>, trial: Trial, run: &OpenRun) -> CliResult {
@@ -185,27 +230,37 @@ fn go_on(context: &Context, desk: &mut Desk<'_>, run: &OpenRun) -> CliResult {
 /// # Errors
 /// Stdout is gone.
 pub(crate) fn show(context: &Context, trial: &Trial) -> CliResult<()> {
-    let (ui, dry_run) = (context.ui, &trial.dry_run);
+    let ui = context.ui;
+    for (line, tone) in lines(&trial.dry_run) {
+        ui.line(tone.map_or(line.clone(), |tone| ui.paint(&line, tone)))?;
+    }
+    Ok(())
+}
+
+/// What would land, in lines: files, what overlaps or conflicts, and the sum.
+pub(crate) fn lines(dry_run: &DryRun) -> Vec<(String, Option<Tone>)> {
+    let mut lines = Vec::new();
     for file in &dry_run.files {
         let units: Vec<&str> = file.units.iter().map(prun_core::ids::UnitId::as_str).collect();
         let yours = if file.also_yours { "  (also your own edits)" } else { "" };
         let sparse = if file.outside_sparse { "  (outside your sparse checkout)" } else { "" };
-        ui.line(format!("  {}  {}{yours}{sparse}", escape_line(&file.path), units.join(", ")))?;
+        lines.push((format!("  {}  {}{yours}{sparse}", escape_line(&file.path), units.join(", ")), None));
     }
     for overlap in &dry_run.overlaps {
         let (word, tone) = if overlap.blocks { ("OVERLAP", Tone::Bad) } else { ("overlap", Tone::Dim) };
         let line =
             format!("{word} {}  {}: {}", escape_line(&overlap.path), parties(&overlap.parties), words(overlap.kind));
-        ui.line(ui.paint(&line, tone))?;
+        lines.push((line, Some(tone)));
     }
     for conflict in &dry_run.conflicts {
         let regions: Vec<String> = conflict.regions.iter().map(|region| format!("line {}", region.line)).collect();
         let at = if regions.is_empty() { String::new() } else { format!(" ({})", regions.join(", ")) };
         let line =
             format!("CONFLICT {}  {}: {}{at}", escape_line(&conflict.path), parties(&conflict.parties), conflict.why);
-        ui.line(ui.paint(&line, Tone::Bad))?;
+        lines.push((line, Some(Tone::Bad)));
     }
-    ui.line(summary(dry_run))
+    lines.push((summary(dry_run), None));
+    lines
 }
 
 fn summary(dry_run: &DryRun) -> String {
@@ -254,11 +309,18 @@ fn parties(parties: &[Party]) -> String {
 
 /// What a failed landing means for the command line.
 pub(crate) fn failure(context: &Context, error: LandingError, run: &OpenRun) -> CliError {
+    if let LandingError::NotReconciled(found) = &error {
+        // A closed stdout must not hide the refusal.
+        let _ = reconcile::show(context.ui, found, run.card.run.short());
+    }
+    refusal(error, run)
+}
+
+/// The same, without a word on the units that block.
+pub(crate) fn refusal(error: LandingError, run: &OpenRun) -> CliError {
     let name = run.card.run.short();
     match error {
-        LandingError::NotReconciled(found) => {
-            // A closed stdout must not hide the refusal.
-            let _ = reconcile::show(context.ui, &found, name);
+        LandingError::NotReconciled(_) => {
             CliError::new(ExitCode::NotReady, format!("run {name} is not ready to be integrated; nothing was changed"))
                 .hint("retry, accept or exclude the units that block, or name those that are to land: --only UNIT")
         }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -41,12 +41,7 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let (mut run, unit) = context.find_unit(&args.unit, Intent::Look)?;
     let dir = attempt_dir(&run, &unit, args.attempt)?;
-    let Some(state) = state_dir::find_in(dir.root()) else {
-        let settled = run.unit(&unit).is_settled();
-        let error = CliError::usage(format!("{unit} has not written anything yet"));
-        return Err(if settled { error.hint(format!("`prun explain {}` tells why", args.unit)) } else { error });
-    };
-    let tail = state.join("tail");
+    let tail = tail_of(&run, &unit, &dir)?;
     let mut shown = show_end(context, &tail, args.lines)?;
     if !args.follow {
         return Ok(ExitCode::Ok);
@@ -71,7 +66,25 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     }
 }
 
-fn attempt_dir(run: &OpenRun, unit: &UnitId, attempt: Option<u32>) -> CliResult<AttemptDir> {
+/// The file that holds what an attempt's worker wrote.
+///
+/// # Errors
+/// There is none yet.
+pub(crate) fn tail_of(run: &OpenRun, unit: &UnitId, dir: &AttemptDir) -> CliResult<PathBuf> {
+    let Some(state) = state_dir::find_in(dir.root()) else {
+        let settled = run.unit(unit).is_settled();
+        let error = CliError::usage(format!("{unit} has not written anything yet"));
+        let hint = format!("`prun explain {}/{unit}` tells why", run.card.run.short());
+        return Err(if settled { error.hint(hint) } else { error });
+    };
+    Ok(state.join("tail"))
+}
+
+/// The directory of an attempt, by its number or the last one.
+///
+/// # Errors
+/// There is no such attempt.
+pub(crate) fn attempt_dir(run: &OpenRun, unit: &UnitId, attempt: Option<u32>) -> CliResult<AttemptDir> {
     let Some(number) = attempt else { return run.last_attempt(unit) };
     let record = run.unit(unit).attempts.iter().find(|record| record.attempt == Attempt(number));
     let record = record.ok_or_else(|| CliError::usage(format!("{unit} has no attempt {number}")))?;
@@ -80,17 +93,25 @@ fn attempt_dir(run: &OpenRun, unit: &UnitId, attempt: Option<u32>) -> CliResult<
 
 /// Shows the last lines; the size up to which the file was shown.
 fn show_end(context: &Context, tail: &Path, lines: usize) -> CliResult<u64> {
-    let size = std::fs::metadata(tail)?.len();
     if lines == 0 {
         return show_from(context, tail, 0);
     }
-    let begin = size.saturating_sub(WINDOW);
-    let mut end = Vec::new();
-    let mut file = File::open(tail)?;
-    file.seek(SeekFrom::Start(begin))?;
-    file.take(WINDOW).read_to_end(&mut end)?;
+    let (begin, end) = read_end(tail, WINDOW)?;
     context.ui.foreign(last_lines(&end, lines))?;
     Ok(begin + end.len() as u64)
+}
+
+/// The last bytes of a file, `window` at most, and where they begin.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read_end(tail: &Path, window: u64) -> std::io::Result<(u64, Vec<u8>)> {
+    let mut file = File::open(tail)?;
+    let begin = file.metadata()?.len().saturating_sub(window);
+    let mut end = Vec::new();
+    file.seek(SeekFrom::Start(begin))?;
+    file.take(window).read_to_end(&mut end)?;
+    Ok((begin, end))
 }
 
 fn show_from(context: &Context, tail: &Path, from: u64) -> CliResult<u64> {
@@ -108,7 +129,8 @@ fn show_from(context: &Context, tail: &Path, from: u64) -> CliResult<u64> {
     }
 }
 
-fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
+/// The last lines of a text, whole.
+pub(crate) fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
     let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let breaks = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
     breaks.map(|(at, _)| at).nth(lines.saturating_sub(1)).map_or(bytes, |at| &bytes[at + 1..])

@@ -35,12 +35,21 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
 /// # Errors
 /// Stdout is gone.
 pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
+    for line in lines(found, run) {
+        let is_blocker = line.starts_with("BLOCKS ");
+        ui.line(if is_blocker { ui.paint(&line, Tone::Bad) } else { line })?;
+    }
+    Ok(())
+}
+
+/// What was found, in lines.
+pub(crate) fn lines(found: &Reconciliation, run: &str) -> Vec<String> {
+    let mut lines = Vec::new();
     for blocker in &found.blockers {
-        let line = format!("BLOCKS {}  {}   {}", blocker.unit, escape_line(&blocker.why), blocker.hint);
-        ui.line(ui.paint(&line, Tone::Bad))?;
+        lines.push(format!("BLOCKS {}  {}   {}", blocker.unit, escape_line(&blocker.why), blocker.hint));
     }
     for note in &found.notes {
-        ui.line(note_line(note))?;
+        lines.push(note_line(note));
     }
     let mut parts = match found.landing.len() {
         0 if found.ready => vec!["nothing to land".to_owned()],
@@ -54,13 +63,13 @@ pub(crate) fn show(ui: Ui, found: &Reconciliation, run: &str) -> CliResult<()> {
             parts.push(format!("{} {what}", units.len()));
         }
     }
-    if found.ready && found.landing.is_empty() {
-        ui.line(parts.join(" · "))
-    } else if found.ready {
-        ui.line(format!("ready · {} · next: prun integrate {run} --dry-run", parts.join(" · ")))
-    } else {
-        ui.line(format!("not ready · {} block · {}", found.blockers.len(), parts.join(" · ")))
-    }
+    let parts = parts.join(" · ");
+    lines.push(match found.ready {
+        true if found.landing.is_empty() => parts,
+        true => format!("ready · {parts} · next: prun integrate {run} --dry-run"),
+        false => format!("not ready · {} block · {parts}", found.blockers.len()),
+    });
+    lines
 }
 
 /// What the user should know of a unit, in a line.

@@ -50,7 +50,11 @@ pub(crate) fn unreview(context: &Context, args: &UnreviewArgs) -> CliResult {
     decide(context, &args.unit, |unit| Command::Unreview { unit })
 }
 
-fn reason(text: &str) -> CliResult<String> {
+/// The reason of a decision.
+///
+/// # Errors
+/// It is empty.
+pub(crate) fn reason(text: &str) -> CliResult<String> {
     if text.trim().is_empty() {
         return Err(CliError::usage("the reason is empty").hint("it is what you will read about this decision later"));
     }

@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
+use prun_core::answer::StartedView;
 use prun_core::digest;
 use prun_core::event::Mode;
 use prun_core::gate::{self, GateWorld};
 use prun_core::ids::{ExecutorName, RunId, Seq};
 use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
+use prun_core::view::VIEW_VERSION;
 use prun_engine::begin::{begin, living_twin};
+use prun_engine::depth::Depth;
 use prun_engine::executor::escape_line;
 use prun_engine::files::Durability;
 use prun_engine::home::RunDir;
@@ -21,9 +24,6 @@ use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::live::{OnInterrupt, ViewEnd, follow};
 use crate::supervisor::{self, BEGAN, Beside};
-
-/// The variable that counts how deep prun runs inside prun.
-const DEPTH: &str = prun_engine::dispatcher::DEPTH_VARIABLE;
 
 /// Start a run: each unit of the plan on a worker of its own
 #[derive(Debug, clap::Args)]
@@ -57,6 +57,9 @@ pub(crate) struct Args {
     again: bool,
     #[command(flatten)]
     beside: Beside,
+    /// Print JSON
+    #[arg(long, requires = "detach")]
+    json: bool,
 }
 
 fn parse_dirty(text: &str) -> Result<Dirty, String> {
@@ -78,22 +81,54 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     loaded.plan.dirty = args.dirty.or(loaded.plan.dirty);
     loaded.plan.jobs = args.jobs.or(loaded.plan.jobs);
     let wishes = args.beside.or(context.ui, context.registry()?.wishes().clone());
-    let run = start(context, &mut loaded, args.again, &wishes)?;
+    let twin = if args.again { Twin::StartAnother } else { Twin::Refuse };
+    let started = start(context, &mut loaded, twin, &wishes)?;
     if args.detach {
-        context.ui.line(run.short())?;
+        if args.json {
+            context.ui.json(&started.view())?;
+        } else {
+            context.ui.line(started.run.short())?;
+        }
         return Ok(ExitCode::Ok);
     }
-    view(context, &run, Seq(0))
+    view(context, &started.run, Seq(0))
+}
+
+/// What happens where the same plan is under way in the same repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Twin {
+    /// Nothing is started, and that is an error.
+    Refuse,
+    /// Nothing is started, and that run is taken.
+    Take,
+    /// Another one is started.
+    StartAnother,
+}
+
+/// A run that goes on.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// Its id.
+    pub(crate) run: RunId,
+    /// It was under way already.
+    pub(crate) existing: bool,
+}
+
+impl Started {
+    /// As data.
+    pub(crate) fn view(&self) -> StartedView {
+        StartedView {
+            version: VIEW_VERSION,
+            run: self.run.short().to_owned(),
+            id: self.run.to_string(),
+            existing: self.existing,
+        }
+    }
 }
 
 /// A worker must not fan out again: each level multiplies the cost.
-fn refuse_depth() -> CliResult<()> {
-    let depth = std::env::var(DEPTH).ok().and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    if depth == 0 {
-        return Ok(());
-    }
-    let message = format!("this is a worker of prun at depth {depth}; it may not start a run of its own");
-    Err(CliError::usage(message).hint("say in your result what you would have split off"))
+pub(crate) fn refuse_depth() -> CliResult<()> {
+    Ok(Depth::current().check()?)
 }
 
 fn load(context: &Context, args: &Args) -> CliResult<LoadedPlan> {
@@ -116,10 +151,14 @@ fn load(context: &Context, args: &Args) -> CliResult<LoadedPlan> {
 ///
 /// # Errors
 /// The plan does not pass, the same plan runs already, or the run cannot be made.
-pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool, wishes: &Wishes) -> CliResult<RunId> {
+pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, on_twin: Twin, wishes: &Wishes) -> CliResult<Started> {
     let survey = check::pass_or_ask(context, loaded)?;
     let repo = survey.source.as_ref().map(|source| source.top.as_path());
-    if let Some(twin) = living_twin(&context.home, &loaded.digest, repo).filter(|_| !again) {
+    let twin = if on_twin == Twin::StartAnother { None } else { living_twin(&context.home, &loaded.digest, repo) };
+    if let Some(run) = twin.clone().filter(|_| on_twin == Twin::Take) {
+        return Ok(Started { run, existing: true });
+    }
+    if let Some(twin) = twin {
         let message = format!("run {} of the same plan is under way in this repository", twin.short());
         let hint = format!("`prun attach {}` shows it; --again starts another", twin.short());
         return Err(CliError::usage(message).hint(hint));
@@ -134,7 +173,7 @@ pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, again: bool, wis
         let _ = std::fs::remove_dir_all(dir.root());
         return Err(error);
     }
-    Ok(run)
+    Ok(Started { run, existing: false })
 }
 
 /// The sum of the slots of the plan's executors; units that are handed over need none of this machine's.

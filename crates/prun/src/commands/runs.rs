@@ -1,7 +1,8 @@
 //! `prun runs`: what runs there are.
 
+use prun_core::answer::RunsView;
 use prun_core::digest::header;
-use prun_core::view::{RunView, RunViewState};
+use prun_core::view::{RunView, RunViewState, VIEW_VERSION};
 use prun_engine::runs;
 
 use crate::context::{Context, Intent};
@@ -40,8 +41,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         }
     }
     if args.json {
-        let views: Vec<_> = views.into_iter().map(|(_, view)| view).collect();
-        context.ui.json(&views)?;
+        let runs = views.into_iter().map(|(_, view)| view).collect();
+        context.ui.json(&RunsView { version: VIEW_VERSION, runs })?;
         return Ok(ExitCode::Ok);
     }
     for (card, view) in views {

@@ -3,8 +3,10 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use prun_core::digest::{digest, header, is_actionable, is_all_well};
+use prun_core::answer::{WaitView, Woke};
+use prun_core::digest::{attention, digest, header, is_actionable, is_all_well};
 use prun_core::ids::Seq;
+use prun_core::view::VIEW_VERSION;
 
 use super::run::lost;
 use crate::context::{Context, Intent, OpenRun};
@@ -33,51 +35,87 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let mut run = context.find_run(args.run.as_deref(), Intent::Look)?;
     let deadline = (args.timeout > 0).then(|| Instant::now() + Duration::from_secs(args.timeout));
     let interrupted = interrupt::listen()?;
+    let woke = watch(&mut run, Seq(args.since), deadline, |_, pause| {
+        matches!(interrupted.recv_timeout(pause), Err(RecvTimeoutError::Timeout))
+    })?;
+    let Some(woke) = woke else { return Ok(ExitCode::Interrupted) };
+    if args.json {
+        context.ui.json(&view(&run, woke))?;
+    } else {
+        context.ui.line(text(&run, woke))?;
+    }
+    match woke {
+        Woke::SupervisorLost => Err(lost(context, &run.card.run)),
+        woke => Ok(code(woke)),
+    }
+}
+
+/// Looks at the run until something after `since` calls for action or the time is up. Between two looks `pause`
+/// waits; once it says no, nobody wants to know any more, and there is no answer.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) fn watch(
+    run: &mut OpenRun,
+    since: Seq,
+    deadline: Option<Instant>,
+    mut pause: impl FnMut(&OpenRun, Duration) -> bool,
+) -> CliResult<Option<Woke>> {
     let (mut pace, mut seen) = (Pace::new(), run.state.seq);
     loop {
-        if let Some(code) = woken(&run, Seq(args.since)) {
-            return report(context, &run, args.json, code);
-        }
-        if !run.driven && run.state.ended.is_none() {
-            report(context, &run, args.json, ExitCode::Attention)?;
-            return Err(lost(context, &run.card.run));
+        if let Some(woke) = woken(run, since) {
+            return Ok(Some(woke));
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            let view = run.view();
-            if args.json {
-                context.ui.json(&view)?;
-            } else {
-                context.ui.line(header(&view, run.card.run.short()))?;
-            }
-            return Ok(ExitCode::TimedOut);
+            return Ok(Some(Woke::TimedOut));
         }
         let is_new = run.state.seq != seen;
         seen = run.state.seq;
-        match interrupted.recv_timeout(pace.after(is_new)) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(ExitCode::Interrupted),
+        if !pause(run, pace.after(is_new)) {
+            return Ok(None);
         }
         run.refresh()?;
     }
 }
 
-/// The exit code to leave with, once something calls for action.
-fn woken(run: &OpenRun, since: Seq) -> Option<ExitCode> {
+/// Why one has to wake, once something calls for action.
+fn woken(run: &OpenRun, since: Seq) -> Option<Woke> {
     let mut new = run.events.iter().filter(|event| event.seq > since);
     match run.state.ended {
-        Some(true) => Some(ExitCode::Cancelled),
-        Some(false) if is_all_well(&run.view()) => Some(ExitCode::Ok),
-        Some(false) => Some(ExitCode::Attention),
-        None => new.any(|event| is_actionable(event, &run.state)).then_some(ExitCode::Attention),
+        Some(true) => Some(Woke::Cancelled),
+        Some(false) if is_all_well(&run.view()) => Some(Woke::Ended),
+        Some(false) => Some(Woke::Attention),
+        None if new.any(|event| is_actionable(event, &run.state)) => Some(Woke::Attention),
+        None => (!run.driven).then_some(Woke::SupervisorLost),
     }
 }
 
-fn report(context: &Context, run: &OpenRun, json: bool, code: ExitCode) -> CliResult {
-    let view = run.view();
-    if json {
-        context.ui.json(&view)?;
-    } else {
-        context.ui.line(digest(&view, run.card.run.short()))?;
+/// What `wait` says: the digest, or only its first line where nothing happened.
+pub(crate) fn text(run: &OpenRun, woke: Woke) -> String {
+    let (view, name) = (run.view(), run.card.run.short());
+    if woke == Woke::TimedOut { header(&view, name) } else { digest(&view, name) }
+}
+
+/// The same as data.
+pub(crate) fn view(run: &OpenRun, woke: Woke) -> WaitView {
+    let (view, name) = (run.view(), run.card.run.short());
+    WaitView {
+        version: VIEW_VERSION,
+        run: name.to_owned(),
+        woke,
+        state: view.state,
+        header: header(&view, name),
+        attention: if woke == Woke::TimedOut { Vec::new() } else { attention(&view, name) },
+        counts: view.counts,
+        next: view.next,
     }
-    Ok(code)
+}
+
+fn code(woke: Woke) -> ExitCode {
+    match woke {
+        Woke::Ended => ExitCode::Ok,
+        Woke::Attention | Woke::SupervisorLost => ExitCode::Attention,
+        Woke::Cancelled => ExitCode::Cancelled,
+        Woke::TimedOut => ExitCode::TimedOut,
+    }
 }

@@ -337,6 +337,7 @@ fn a_worker_sees_who_it_is_and_cannot_start_a_run() {
     deep 1 1
     error: this is a worker of prun at depth 1; it may not start a run of its own
     hint: say in your result what you would have split off
+    hint: the plan of the outer run can allow it: depth = 1
     2
     --- stderr
     run [run] (deep)

@@ -405,6 +405,7 @@ fn a_worker_may_not_start_a_run() {
     --- stderr
     error: this is a worker of prun at depth 1; it may not start a run of its own
     hint: say in your result what you would have split off
+    hint: the plan of the outer run can allow it: depth = 1
     ");
     env.set("PRUN_DEPTH", "0");
     assert_eq!(env.prun("run").code, 0);

@@ -8,7 +8,7 @@ pub(crate) const PRUN: &str = env!("CARGO_BIN_EXE_prun");
 
 /// What every worker can say: `result CONCLUSION FILES` writes a proper result, `await NAME` waits for
 /// [`open_gate`].
-const WORDS: &str = r##"
+pub(crate) const WORDS: &str = r##"
 result() {
     printf '# %s result\nConclusion: %s\nFiles: %s\nOpen items: none\nVerification: none\n\nBody of %s.\n' \
         "$PRUN_UNIT" "${1:-done}" "${2:-see the diff}" "$PRUN_UNIT" > "$PRUN_RESULT"

@@ -34,12 +34,14 @@ const STARTERS: &[(&str, &str)] = &[
     ("crates/prun-engine/src/hooks.rs", "what keeps the machine awake"),
     ("crates/prun-engine/src/workspace/guard.rs", "tries whether a guard can be had"),
     ("crates/prun/src/supervisor.rs", "supervisors"),
+    ("crates/prun/src/registration.rs", "an agent client's own `mcp add`"),
     ("crates/prun/src/commands/demo.rs", "the demo repository's own tests"),
 ];
 
 /// Who may write to stdout or stderr, and why.
 const PRINTERS: &[(&str, &str)] = &[
     ("crates/prun/src/ui.rs", "everything that people and scripts read"),
+    ("crates/prun/src/mcp/stdio.rs", "takes the streams of the protocol away from everybody else"),
     ("crates/prun/src/commands/dispatch_task.rs", "the contract's own words, before anything is set up"),
     (
         "crates/prun/src/commands/old_verb.rs",
@@ -68,10 +70,13 @@ fn crates_depend_in_one_direction() {
     assert_eq!(own("prun-engine"), BTreeSet::from(["prun-core".to_owned()]));
     assert_eq!(own("prun"), BTreeSet::from(["prun-core".to_owned(), "prun-engine".to_owned()]));
     assert_eq!(own("prun-testkit"), BTreeSet::new());
-    for name in ["prun-core", "prun-engine", "prun"] {
+    for name in ["prun-core", "prun-engine"] {
         let asynchronous = dependencies(name, "dependencies").into_iter().any(|name| name.starts_with("tokio"));
         assert!(!asynchronous, "{name} is synchronous");
     }
+    let other = product().into_iter().filter(|(file, _)| !file.starts_with("crates/prun/src/mcp/"));
+    let found = places(other, |line| ["tokio::", "rmcp::", "async ", ".await"].iter().any(|word| line.contains(word)));
+    assert_eq!(found, [""; 0], "only the protocol's server has a runtime");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use super::Api;
 pub(super) struct Conversation {
     /// What the user said, in order; also what the client said in the user's name.
     pub(super) words: Vec<String>,
-    /// How many tool results came since the user's newest word.
-    pub(super) done: usize,
+    /// The tool results since the user's newest word, as text.
+    pub(super) done: Vec<String>,
     /// The tools that are offered, by name.
     pub(super) tools: Vec<String>,
 }
@@ -28,7 +28,7 @@ impl Conversation {
     /// The client adds messages in the user's name that begin with a tag (environment, reminders).
     fn say(&mut self, text: String) {
         if !text.trim_start().starts_with('<') {
-            self.done = 0;
+            self.done.clear();
         }
         self.words.push(text);
     }
@@ -39,7 +39,7 @@ fn responses(body: &Value) -> Conversation {
     for item in list(&body["input"]) {
         match item["type"].as_str().unwrap_or("message") {
             "message" if item["role"] == "user" => talk.say(text(&item["content"])),
-            kind if kind.ends_with("_output") => talk.done += 1,
+            kind if kind.ends_with("_output") => talk.done.push(any_text(&item["output"])),
             _ => {}
         }
     }
@@ -58,9 +58,10 @@ fn messages(body: &Value) -> Conversation {
     let mut talk = Conversation { tools, ..Conversation::default() };
     for message in list(&body["messages"]).iter().filter(|message| message["role"] == "user") {
         let blocks = list(&message["content"]);
-        let results = blocks.iter().filter(|block| block["type"] == "tool_result").count();
-        if results > 0 {
-            talk.done += results;
+        let results = blocks.iter().filter(|block| block["type"] == "tool_result");
+        let results: Vec<String> = results.map(|block| any_text(&block["content"])).collect();
+        if !results.is_empty() {
+            talk.done.extend(results);
             continue;
         }
         if let Some(text) = message["content"].as_str() {
@@ -77,7 +78,7 @@ fn chat(body: &Value) -> Conversation {
     for message in list(&body["messages"]) {
         match message["role"].as_str() {
             Some("user") => talk.say(text(&message["content"])),
-            Some("tool") => talk.done += 1,
+            Some("tool") => talk.done.push(any_text(&message["content"])),
             _ => {}
         }
     }
@@ -89,8 +90,8 @@ fn gemini(body: &Value) -> Conversation {
     let mut talk = Conversation { tools: names(declared.map(|tool| &tool["name"])), ..Conversation::default() };
     for message in list(&body["contents"]).iter().filter(|message| message["role"] == "user") {
         for part in list(&message["parts"]) {
-            if part.get("functionResponse").is_some() {
-                talk.done += 1;
+            if let Some(response) = part.get("functionResponse") {
+                talk.done.push(any_text(response));
             } else {
                 talk.say(text(part));
             }
@@ -105,6 +106,12 @@ fn list(value: &Value) -> &[Value] {
 
 fn names<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<String> {
     values.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The text of a result; a result that has none, as JSON.
+fn any_text(content: &Value) -> String {
+    let text = text(content);
+    if text.is_empty() { content.to_string() } else { text }
 }
 
 fn text(content: &Value) -> String {

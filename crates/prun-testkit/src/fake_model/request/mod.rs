@@ -46,11 +46,52 @@ pub fn asked(api: Api, body: &Value, mut played: impl FnMut(&str, &Step) -> bool
     for text in words.iter().rev().filter(|_| !is_aside) {
         if let Some(mut steps) = script::find(text)? {
             steps.retain(|step| step.times.is_none() || !played(text, step));
-            let step = steps.get(done).or(steps.last()).cloned();
-            return Ok(Asked { step: step.unwrap_or_else(|| Step::text("ok")), text: text.clone(), tools });
+            let mut step = steps.get(place(&steps, &done)).cloned().unwrap_or_else(|| Step::text("ok"));
+            if let Some(call) = &mut step.call {
+                fill(&mut call.args, &done)?;
+            }
+            return Ok(Asked { step, text: text.clone(), tools });
         }
     }
     Ok(Asked { step: Step::text("ok"), text: String::new(), tools })
+}
+
+/// A step that waits for its words in vain is played this often; a test that fails must come to an end.
+const MOST_REPEATS: usize = 20;
+
+/// The place in the script after these tool results: one step a result, but a step with `until` stays until a result
+/// says so. The last one repeats.
+fn place(steps: &[Step], results: &[String]) -> usize {
+    let last = steps.len().saturating_sub(1);
+    let (mut at, mut repeats) = (0, 0);
+    for result in results {
+        repeats += 1;
+        let wanted = steps.get(at).and_then(|step| step.until.as_deref());
+        if wanted.is_none_or(|text| result.contains(text)) || repeats == MOST_REPEATS {
+            (at, repeats) = ((at + 1).min(last), 0);
+        }
+    }
+    at
+}
+
+/// Puts in what the script could not know: `$hex-after:WORD`.
+fn fill(args: &mut Value, results: &[String]) -> Result<(), String> {
+    let Value::Object(args) = args else { return Ok(()) };
+    for value in args.values_mut() {
+        let Some(word) = value.as_str().and_then(|text| text.strip_prefix("$hex-after:")) else { continue };
+        let found = results.iter().rev().find_map(|result| hex_after(result, word));
+        *value = found.ok_or_else(|| format!("no tool result has digits after {word}"))?.into();
+    }
+    Ok(())
+}
+
+/// The digits after the last place where `word` is followed by some, quotes and blanks between them aside.
+fn hex_after(text: &str, word: &str) -> Option<String> {
+    text.rmatch_indices(word).find_map(|(at, _)| {
+        let rest = text[at + word.len()..].trim_start_matches([' ', '"', '\\', ':']);
+        let digits: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
+        (digits.len() >= 7).then_some(digits)
+    })
 }
 
 /// A shell tool that a client offers, and how it wants its arguments.
@@ -116,6 +157,20 @@ mod tests {
         assert_eq!(played(&[prompt.clone(), output(), user("go on")]), "one");
         assert_eq!(played(&[prompt, output(), user(r#"FAKE-MODEL: [{"text":"three"}]"#)]), "three");
         assert_eq!(played(&[env]), "ok");
+    }
+
+    #[test]
+    fn a_step_waits_for_its_words_and_takes_what_it_could_not_know() {
+        let script = r#"FAKE-MODEL: [{"call":{"tool":"wait","args":{}},"until":"ended"},{"call":{"tool":"land","args":{"tree":"$hex-after:tree"}}}]"#;
+        let call_after = |results: &[&str]| {
+            let said = |text: &&str| json!({"type": "function_call_output", "call_id": "c", "output": text});
+            let input: Vec<Value> = std::iter::once(user(script)).chain(results.iter().map(said)).collect();
+            asked(Api::Responses, &json!({"input": input}), |_, _| false).map(|asked| asked.step.call.unwrap())
+        };
+        assert_eq!(call_after(&["running", "running"]).unwrap().tool, "wait");
+        let land = call_after(&["running", r#"ended, "tree":"0123abcd", a tree stands"#]).unwrap();
+        assert_eq!((land.tool.as_str(), &land.args["tree"]), ("land", &json!("0123abcd")));
+        assert!(call_after(&["ended"]).is_err());
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Bench {
             expects_changes: false,
             harvest: None,
             guard: None,
+            depth: 0,
         }
     }
 

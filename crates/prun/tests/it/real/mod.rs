@@ -118,6 +118,7 @@ impl Bench {
             expects_changes: true,
             harvest: None,
             guard: None,
+            depth: 0,
             place: 0,
         }
     }
