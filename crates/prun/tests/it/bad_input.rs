@@ -47,7 +47,6 @@ fn plans_with_mistakes_are_refused_with_line_and_column() {
     let long = format!("\n[[unit]]\nid = \"{x65}\"\nprompt = \"p\"\ncommand = \"true\"\n");
     let cases = [
         ("an unknown key", plan("jbos = 2", &[good() + "retrys = 1\n"])),
-        ("a key that is not for this version", plan("[budget]\ntokens = \"20M\"\n", &[good()])),
         ("a dependency", with(&(unit("later", "true") + "depends_on = [\"good\"]\n"))),
         ("the same id twice", with(&unit("good", "true"))),
         ("ids that differ in case alone", with(&unit("GOOD", "true"))),
@@ -83,10 +82,6 @@ fn plans_with_mistakes_are_refused_with_line_and_column() {
     hint: did you mean `jobs`?
     prun.toml:15:1: unknown key `retrys`
     hint: did you mean `retries`?
-
-    # a key that is not for this version
-    error: prun.toml:2:2: `budget`: not yet
-    hint: limits in tokens and money will come; leave it out
 
     # a dependency
     error: prun.toml:27:1: `depends_on`: units are independent; use a second run

@@ -522,7 +522,7 @@ fn machines_read_what_people_read() {
     assert_eq!(status["units"][0]["conclusion"], "added a line");
     assert_eq!(status["units"][0]["outcome"], "succeeded");
     let runs = json(&env, "runs --json");
-    assert_eq!(runs[0]["run"], status["run"]);
+    assert_eq!(runs["runs"][0]["run"], status["run"]);
     let reconciled = json(&env, &format!("reconcile {id} --json"));
     assert_eq!((&reconciled["ready"], reconciled["landing"].as_array().unwrap().len()), (&true.into(), 2));
     assert_eq!((&reconciled["unchanged"][0], &reconciled["blockers"]), (&"read".into(), &serde_json::json!([])));
