@@ -77,7 +77,11 @@ fn chat(body: &Value) -> Conversation {
     let mut talk = Conversation { tools, ..Conversation::default() };
     for message in list(&body["messages"]) {
         match message["role"].as_str() {
-            Some("user") => talk.say(text(&message["content"])),
+            // A reminder of the client's may stand before the user's own word, in a part of its own.
+            Some("user") => match message["content"].as_array() {
+                Some(parts) => parts.iter().for_each(|part| talk.say(text(part))),
+                None => talk.say(text(&message["content"])),
+            },
             Some("tool") => talk.done.push(any_text(&message["content"])),
             _ => {}
         }
