@@ -101,6 +101,7 @@ fn fill(
         run: run.clone(),
         title: setup.title.clone(),
         repo: setup.repo.as_ref().map(PathBuf::from),
+        dir: Some(loaded.dir.clone()),
         plan_digest: setup.plan_digest.clone(),
         began: now,
     };

@@ -227,4 +227,81 @@ mod tests {
         drop(server);
         assert!(matches!(ask(&run, &Command::Ping), Err(ControlError::NoSupervisor)));
     }
+
+    fn place() -> (tempfile::TempDir, RunDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::at(dir.path().join(format!("261130-000000-{}", std::process::id())));
+        std::fs::create_dir(run.root()).unwrap();
+        (dir, run)
+    }
+
+    #[test]
+    fn a_supervisor_of_another_protocol_is_told_by_its_version_and_asked_nothing() {
+        let (dir, run) = place();
+        let socket = dir.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::fs::write(pointer(&run), socket.as_os_str().as_encoded_bytes()).unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            send(&mut stream, &Hello { protocol: PROTOCOL + 1, version: "9.9".into() }).unwrap();
+            let mut asked = String::new();
+            std::io::Read::read_to_string(&mut stream, &mut asked).unwrap();
+            asked
+        });
+        let said = ask(&run, &Command::Ping).unwrap_err().to_string();
+        assert!(said.contains("9.9"), "{said}");
+        assert_eq!(other.join().unwrap(), "");
+    }
+
+    #[test]
+    fn a_dead_supervisors_socket_is_in_nobodys_way() {
+        let (_dir, run) = place();
+        let dead = Server::start(&run, drop).unwrap();
+        let path = dead.path.clone();
+        // Killed, it removes nothing.
+        std::mem::forget(dead);
+        std::fs::remove_file(&path).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        assert!(matches!(ask(&run, &Command::Ping), Err(ControlError::NoSupervisor)));
+        let _next = Server::start(&run, |request| {
+            request.answer.send(Reply::Done { seq: Seq(1), message: "alive".into() }).unwrap();
+        })
+        .unwrap();
+        assert!(matches!(ask(&run, &Command::Ping), Ok(Reply::Done { .. })));
+    }
+
+    #[test]
+    fn many_clients_are_served_at_once_and_each_gets_its_own_answer() {
+        let (_dir, run) = place();
+        let (sender, requests) = channel::<Request>();
+        let _server = Server::start(&run, move |request| sender.send(request).unwrap()).unwrap();
+        // One that says nothing keeps nobody waiting.
+        let silent = UnixStream::connect(socket_path(&run).unwrap()).unwrap();
+        let ask_for = |unit: usize| Command::Submit { unit: format!("u{unit}").parse().unwrap() };
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..8)
+                .map(|unit| {
+                    (
+                        unit,
+                        scope.spawn({
+                            let run = &run;
+                            move || ask(run, &ask_for(unit)).unwrap()
+                        }),
+                    )
+                })
+                .collect();
+            // All are there before the first is answered.
+            let all: Vec<Request> = (0..8).map(|_| requests.recv().unwrap()).collect();
+            for request in all {
+                let reply = Reply::Done { seq: Seq(1), message: format!("{:?}", request.command) };
+                request.answer.send(reply).unwrap();
+            }
+            for (unit, client) in clients {
+                let expected = Reply::Done { seq: Seq(1), message: format!("{:?}", ask_for(unit)) };
+                assert_eq!(client.join().unwrap(), expected);
+            }
+        });
+        drop(silent);
+    }
 }

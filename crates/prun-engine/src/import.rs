@@ -291,6 +291,7 @@ impl Importer<'_> {
             run: self.run.clone(),
             title: setup.title.clone(),
             repo: setup.repo.as_ref().map(PathBuf::from),
+            dir: None,
             plan_digest: setup.plan_digest.clone(),
             began: wall_now(),
         };

@@ -168,6 +168,7 @@ fn pause() {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -199,5 +200,45 @@ mod tests {
         holder.wait().unwrap();
         assert!(matches!(take_fence(&dir, Durability::Cached), Some(Some(_))));
         assert!(dir.fenced().exists());
+    }
+
+    /// After a reboot a number may be anybody's, even with the same start time.
+    #[test]
+    fn a_process_of_another_boot_is_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = AttemptDir::at(dir.path());
+        let state = state_dir::StateDir::create(dir.root(), Path::new("/x"), &"u".parse().unwrap()).unwrap();
+        let mut identity = state_dir::Identity {
+            version: state_dir::IDENTITY_VERSION,
+            dispatcher: process::own_identity(),
+            worker: Some(process::own_identity()),
+            containment: Vec::new(),
+            cgroup: None,
+            token: String::new(),
+            read_only: Default::default(),
+        };
+        state.write_identity(&identity).unwrap();
+        assert_eq!(living(&dir), Some(process::own_identity()));
+        assert_eq!(presence(&dir), Presence::Alive);
+        for process in [Some(&mut identity.dispatcher), identity.worker.as_mut()].into_iter().flatten() {
+            process.boot_id = "another boot".into();
+        }
+        state.write_identity(&identity).unwrap();
+        assert_eq!(living(&dir), None);
+        assert_eq!(presence(&dir), Presence::Gone);
+        identity.worker = Some(process::own_identity());
+        state.write_identity(&identity).unwrap();
+        assert_eq!(presence(&dir), Presence::WorkerAlone);
+    }
+
+    #[test]
+    fn what_never_began_is_gone_and_half_written_facts_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = AttemptDir::at(dir.path());
+        assert_eq!(presence(&dir), Presence::Gone);
+        let state = state_dir::StateDir::create(dir.root(), Path::new("/x"), &"u".parse().unwrap()).unwrap();
+        std::fs::write(state.root().join(".prun-AbCdEf"), "{\"version\":1,").unwrap();
+        std::fs::write(state.facts(), "{\"version\":1,\"unit\":\"u\",").unwrap();
+        assert_eq!(presence(&dir), Presence::Gone);
     }
 }

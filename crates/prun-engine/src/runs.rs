@@ -1,6 +1,6 @@
 //! The runs of a home: one small card each, written when the run was started, found by listing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prun_core::event::ProcessIdentity;
 use prun_core::ids::RunId;
@@ -23,6 +23,9 @@ pub struct RunCard {
     pub title: String,
     /// The repository's top level.
     pub repo: Option<PathBuf>,
+    /// The plan's directory, by which a run without a repository is found.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
     /// SHA-256 over the plan and its prompts.
     pub plan_digest: String,
     /// When it was started.
@@ -30,6 +33,17 @@ pub struct RunCard {
 }
 
 impl RunCard {
+    /// Whether it is meant by whoever names no run in `cwd`, in the repository `here`: it is that repository's, or
+    /// has none and was started from there.
+    #[must_use]
+    pub fn belongs(&self, here: Option<&Path>, cwd: &Path) -> bool {
+        match (&self.repo, here) {
+            (_, None) => true,
+            (Some(repo), Some(here)) => repo == here,
+            (None, Some(here)) => self.dir.as_ref().is_some_and(|dir| dir.starts_with(here) || dir == cwd),
+        }
+    }
+
     /// Writes the card of a new run.
     ///
     /// # Errors
@@ -65,4 +79,25 @@ pub fn supervisor(run: &RunDir) -> Option<Option<ProcessIdentity>> {
 
 fn card(run: &RunDir) -> PathBuf {
     run.root().join("run.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_a_repository_is_found_where_it_was_started() {
+        let card = |repo: Option<&str>, dir: &str| RunCard {
+            run: "261130-000000-abcd".parse().unwrap(),
+            title: String::new(),
+            repo: repo.map(PathBuf::from),
+            dir: Some(dir.into()),
+            plan_digest: String::new(),
+            began: Timestamp(0),
+        };
+        let here = |card: &RunCard| card.belongs(Some(Path::new("/r")), Path::new("/r/sub"));
+        assert!(here(&card(Some("/r"), "/plans")) && !here(&card(Some("/other"), "/r")));
+        assert!(here(&card(None, "/r/plans")) && here(&card(None, "/r/sub")) && !here(&card(None, "/elsewhere")));
+        assert!(card(Some("/other"), "/x").belongs(None, Path::new("/tmp")), "outside of any repository all are meant");
+    }
 }

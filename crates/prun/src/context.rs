@@ -165,7 +165,7 @@ impl Context {
 
     fn newest_run(&self, cards: &[RunCard], intent: Intent) -> CliResult<OpenRun> {
         let here = self.repository();
-        let ours: Vec<&RunCard> = cards.iter().filter(|card| here.is_none() || card.repo == here).collect();
+        let ours: Vec<&RunCard> = cards.iter().filter(|card| card.belongs(here.as_deref(), &self.cwd)).collect();
         let Some(newest) = ours.last() else {
             let place = here.map_or_else(|| "in this home".to_owned(), |repo| format!("of {}", repo.display()));
             return Err(CliError::usage(format!("there is no run {place}")).hint("`prun run` starts one"));
@@ -261,7 +261,7 @@ impl Context {
     /// Whether the newest run of this repository has a unit of that name.
     fn newest_has(&self, cards: &[RunCard], unit: &str) -> bool {
         let here = self.repository();
-        let newest = cards.iter().rev().find(|card| here.is_none() || card.repo == here);
+        let newest = cards.iter().rev().find(|card| card.belongs(here.as_deref(), &self.cwd));
         let run = newest.and_then(|card| self.open(card.clone()).ok());
         run.is_some_and(|run| run.state.units.iter().any(|known| known.setup.id.as_str() == unit))
     }

@@ -107,6 +107,7 @@ mod tests {
             let run_dir = home.run(&run);
             std::fs::create_dir_all(run_dir.root().join("units").join(rest).join("prun-task-x")).unwrap();
             let card = RunCard {
+                dir: None,
                 run: run.clone(),
                 title: String::new(),
                 repo: None,
