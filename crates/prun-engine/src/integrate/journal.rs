@@ -4,7 +4,6 @@
 //! kept there. What a slot holds tells whether its operation was done, so a crash at any point is understood.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::land::LandError;
 use super::path::RepoPath;
 use super::root::{Root, Seen, link_target};
-use crate::files::{Durability, FileError, create_private_dir, sync_dir, write_atomically};
+use crate::files::{Durability, FileError, create_private_dir, sync_dir, sync_files, write_atomically};
 
 /// The version of the journal's format.
 pub const JOURNAL_VERSION: u32 = 1;
@@ -196,19 +195,24 @@ pub(super) fn slot(at: usize) -> RepoPath {
     RepoPath::from(format!("{at}").as_str())
 }
 
-/// Copies a file or a link, its permission bits included.
-pub(super) fn copy_entry(from: &Path, to: &Path, durability: Durability) -> Result<(), FileError> {
-    let meta = std::fs::symlink_metadata(from).map_err(FileError::at("read", from))?;
-    if meta.is_symlink() {
-        let target = std::fs::read_link(from).map_err(FileError::at("read", from))?;
-        return std::os::unix::fs::symlink(link_target(target.as_os_str().as_encoded_bytes()), to)
-            .map_err(FileError::at("create", to));
+/// Copies files and links, their permission bits included, and makes them durable together where that is asked for.
+pub(super) fn copy_entries(
+    pairs: impl IntoIterator<Item = (PathBuf, PathBuf)>,
+    durability: Durability,
+) -> Result<(), FileError> {
+    let mut files = Vec::new();
+    for (from, to) in pairs {
+        let meta = std::fs::symlink_metadata(&from).map_err(FileError::at("read", &from))?;
+        if meta.is_symlink() {
+            let target = std::fs::read_link(&from).map_err(FileError::at("read", &from))?;
+            std::os::unix::fs::symlink(link_target(target.as_os_str().as_encoded_bytes()), &to)
+                .map_err(FileError::at("create", &to))?;
+        } else {
+            std::fs::copy(&from, &to).map_err(FileError::at("copy", &from))?;
+            files.push(to);
+        }
     }
-    std::fs::copy(from, to).map_err(FileError::at("copy", from))?;
-    if durability == Durability::Synced {
-        File::open(to).and_then(|file| file.sync_all()).map_err(FileError::at("sync", to))?;
-    }
-    Ok(())
+    if durability == Durability::Synced { sync_files(&files) } else { Ok(()) }
 }
 
 fn copy_dir(from: &Path, to: &Path, durability: Durability) -> Result<(), FileError> {
@@ -216,10 +220,12 @@ fn copy_dir(from: &Path, to: &Path, durability: Durability) -> Result<(), FileEr
         std::fs::remove_dir_all(to).map_err(FileError::at("remove", to))?;
     }
     create_private_dir(to)?;
+    let mut pairs = Vec::new();
     for entry in std::fs::read_dir(from).map_err(FileError::at("list", from))? {
         let name = entry.map_err(FileError::at("list", from))?.file_name();
-        copy_entry(&from.join(&name), &to.join(&name), durability)?;
+        pairs.push((from.join(&name), to.join(&name)));
     }
+    copy_entries(pairs, durability)?;
     if durability == Durability::Synced { sync_dir(to) } else { Ok(()) }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::journal::{JOURNAL_VERSION, Journal, Op, OpKind, Plan, copy_entry, slot};
+use super::journal::{JOURNAL_VERSION, Journal, Op, OpKind, Plan, copy_entries, slot};
 use super::path::RepoPath;
 use super::prepare::Prepared;
 use super::root::{Root, Seen};
@@ -94,11 +94,12 @@ fn keep_mode(before: &Seen, after: Seen) -> Seen {
 
 fn fill_slots(plan: &Plan, stage: &Path, slots: &Path, durability: Durability) -> Result<(), FileError> {
     create_private_dir(slots)?;
-    for (at, op) in plan.ops.iter().enumerate().filter(|(_, op)| op.kind != OpKind::Delete) {
-        let to = slots.join(slot(at).as_path());
-        copy_entry(&stage.join(op.path.as_path()), &to, durability)?;
+    let arriving = || plan.ops.iter().enumerate().filter(|(_, op)| op.kind != OpKind::Delete);
+    let place = |at: usize| slots.join(slot(at).as_path());
+    copy_entries(arriving().map(|(at, op)| (stage.join(op.path.as_path()), place(at))), durability)?;
+    for (at, op) in arriving() {
         if let Seen::File { mode, .. } = op.after {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            let (to, mode) = (place(at), std::os::unix::fs::PermissionsExt::from_mode(mode));
             std::fs::set_permissions(&to, mode).map_err(FileError::at("set the mode of", &to))?;
         }
     }
