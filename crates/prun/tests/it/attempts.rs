@@ -26,7 +26,7 @@ fn a_unit_that_fails_at_first_succeeds_at_the_second_attempt() {
     [time] its dispatcher runs as process [pid]
     [time] its dispatcher settled it and left
     [time] settled as succeeded: 1 file changed
-    you can: prun result [run]/twice · prun diff [run]/twice
+    you can: prun result [run]/twice · prun diff [run]/twice · prun exclude [run]/twice -m WHY
     --- stderr
     run [run] (twice)
     ");
@@ -70,14 +70,13 @@ fn each_way_to_fall_short_has_its_verdict() {
     FAIL missing  not delivered: report.md, attempt 1/1   prun logs [run]/missing -n 40
     FAIL red  its check failed: exit code 1, attempt 1/1   prun logs [run]/red -n 40
     FAIL exits  exit code 9, attempt 1/1   prun logs [run]/exits -n 40
-    FAIL dies  ended by signal 11, attempt 1/1   prun logs [run]/dies -n 40
-    FAIL slow  longer than its time limit, attempt 1/1   prun logs [run]/slow -n 40
-    FAIL quiet  no sign of life within the idle limit (silent: output, cpu, files), attempt 1/1   prun logs [run]/quiet -n 40
-    FAIL mute  no output within the first-output limit (silent: output, cpu, files), attempt 1/1   prun logs [run]/mute -n 40
+    MORE 4 units call for action   prun status [run]
     --- stderr
     run [run] (silent, formless, lazy and 9 more)
     ");
-    assert_snapshot!(env.prun("reconcile"), @r"
+    // On a busy machine the start of a program can use CPU for so long that it counts as a sign of life.
+    let reconciled = env.prun("reconcile").to_string().replace("silent: output, files", "silent: output, cpu, files");
+    assert_snapshot!(reconciled, @r"
     exit 5
     --- stdout
     BLOCKS silent  incomplete(no-result): no result file, tail salvaged   prun retry silent, prun accept silent -m WHY or prun exclude silent -m WHY
@@ -123,7 +122,7 @@ fn without_a_result_the_output_is_saved_and_lands_only_when_it_is_named() {
     --- stderr
     run [run] (silent)
     error: run [run] is not ready to be integrated; nothing was changed
-    hint: retry, accept or exclude the units that block
+    hint: retry, accept or exclude the units that block, or name those that are to land: --only UNIT
     ");
     assert_snapshot!(env.prun_args(&["accept", "silent", "-m", "read it"]), @r"
     exit 2

@@ -17,6 +17,7 @@ mod dispatch;
 mod doctor;
 mod examples;
 mod figures;
+mod generated;
 mod holds;
 mod input;
 mod json;

@@ -112,7 +112,7 @@ fn the_walk_from_init_to_undo_leaves_no_trace_in_the_repository() {
     [time] its dispatcher runs as process [pid]
     [time] its dispatcher settled it and left
     [time] settled as succeeded: 1 file changed
-    you can: prun result [run]/add · prun diff [run]/add
+    you can: prun result [run]/add · prun diff [run]/add · prun exclude [run]/add -m WHY
     --- stderr
     run [run] (Three units)
 
