@@ -106,7 +106,8 @@ fn a_small_plan_gets_the_built_in_defaults() {
           "priority": 0,
           "checkout": true
         }
-      ]
+      ],
+      "maps": []
     }
     "##);
 }

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use prun_core::gate::{DiskFacts, ExecutorFacts, ExecutorProblem, GateWorld, Login, RepoFacts};
+use prun_core::plan::model::{MapPlan, Rows};
 use prun_core::plan::{CommandLine, Format, PlanFile, Problem, Prompt, UnitPlan, fill_prompts, parse};
 
 use crate::executor::command::prompt_channel;
@@ -14,6 +15,7 @@ use crate::executor::{Executor, Kind, Registry};
 use crate::files::read_regular;
 use crate::git::Git;
 use crate::home::{Home, sha256_hex};
+use crate::map;
 use crate::sandbox;
 use crate::spec::GuardSpec;
 use crate::workspace::extras::Extras;
@@ -111,16 +113,28 @@ impl LoadedPlan {
             String::from_utf8(bytes).map_err(|error| error.to_string())
         })
         .map_err(|problems| PlanError { name: name.to_owned(), problems })?;
+        let mut named: Vec<PathBuf> = plan.named_files().into_iter().map(|named| dir.join(named.path)).collect();
+        named.extend(plan.maps.iter().flat_map(|map| map_files(map, &dir)));
+        map::expand(&mut plan, &dir).map_err(|problems| PlanError { name: name.to_owned(), problems })?;
         let mut hashed = text.to_vec();
         let prompts = plan.context.iter().chain(plan.units.iter().map(|unit| &unit.prompt));
-        for prompt in prompts.filter(|prompt| prompt.path().is_some()) {
+        let from_rows = plan.units.iter().filter(|unit| unit.row.is_some()).map(|unit| &unit.prompt);
+        for prompt in prompts.filter(|prompt| prompt.path().is_some()).chain(from_rows) {
             hashed.push(0);
             hashed.extend_from_slice(prompt.text().unwrap_or_default().as_bytes());
         }
-        let named = plan.named_files().into_iter().map(|named| dir.join(named.path));
         let files = own.into_iter().chain(named).map(|path| path.canonicalize().unwrap_or(path)).collect();
         Ok(Self { digest: sha256_hex(&hashed), name: name.to_owned(), dir, files, plan })
     }
+}
+
+/// The files that a map names: they never count as uncommitted work.
+fn map_files(map: &MapPlan, dir: &Path) -> Vec<PathBuf> {
+    let rows = match &map.rows {
+        Rows::File(path) => Some(path),
+        Rows::List(_) | Rows::Glob(_) => None,
+    };
+    rows.into_iter().chain(&map.schema).map(|path| dir.join(path)).collect()
 }
 
 fn read_stdin() -> std::io::Result<Vec<u8>> {

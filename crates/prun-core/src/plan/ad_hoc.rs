@@ -56,6 +56,7 @@ pub fn ad_hoc(prompts: &[String], options: &AdHoc) -> Result<PlanFile, Vec<Probl
         depth: 0,
         context: None,
         budget: Budget::default(),
+        maps: Vec::new(),
         units: prompts.iter().enumerate().map(|(at, prompt)| unit(at + 1, prompt, options)).collect(),
         places: PlanPlaces::default(),
     })
@@ -79,6 +80,7 @@ fn unit(number: usize, prompt: &str, options: &AdHoc) -> UnitPlan {
         idle_millis: Some(DEFAULT_IDLE_MILLIS),
         first_output_millis: Some(DEFAULT_FIRST_OUTPUT_MILLIS),
         budget: Budget::default(),
+        row: None,
         priority: 0,
         checkout: true,
         places: UnitPlaces::default(),

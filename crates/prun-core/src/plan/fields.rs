@@ -6,10 +6,9 @@ use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Value};
 
 /// Keys that a later version gives life to. They are refused, because a plan that says "budget" and runs without one lies.
-const NOT_YET: [(&str, &str); 4] = [
+const NOT_YET: [(&str, &str); 3] = [
     ("panel", "several executors on one task"),
     ("samples", "several attempts at one task side by side"),
-    ("map", "units from rows"),
     ("result", "other kinds of result"),
 ];
 
@@ -29,6 +28,11 @@ pub(super) struct Fields {
 impl Fields {
     pub(super) fn new(entries: Vec<Entry>) -> Self {
         Self { entries, asked: Vec::new() }
+    }
+
+    /// Adds an entry as if it stood there.
+    pub(super) fn put(&mut self, entry: Entry) {
+        self.entries.push(entry);
     }
 
     /// The entry of a key that a plan may have.

@@ -7,6 +7,7 @@ mod ad_hoc;
 mod budget;
 pub mod duration;
 mod fields;
+mod map;
 pub mod model;
 pub mod problem;
 mod prompts;
@@ -19,7 +20,7 @@ pub use ad_hoc::{AdHoc, ad_hoc};
 pub use model::{CommandLine, Dirty, Env, PlanFile, Prompt, UnitPlan};
 pub use problem::{Place, Problem, render};
 pub use prompts::{MAX_PROMPT_BYTES, NamedBy, NamedFile, fill_prompts};
-pub use read::{Format, MAX_PLAN_BYTES, MAX_UNITS, parse};
+pub use read::{Format, MAX_PLAN_BYTES, MAX_UNITS, check_owned, parse};
 pub use schema::schema;
 
 pub(crate) use fields::nearest;

@@ -61,9 +61,51 @@ pub struct PlanFile {
     pub budget: Budget,
     /// The units, in the plan's order.
     pub units: Vec<UnitPlan>,
+    /// Units from rows, to be made from them.
+    #[serde(default)]
+    pub maps: Vec<MapPlan>,
     /// Where the keys stand.
     #[serde(skip)]
     pub places: PlanPlaces,
+}
+
+/// Units from rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapPlan {
+    /// Where the rows are.
+    pub rows: Rows,
+    /// The column with the units' ids; `None`: they are numbered.
+    pub column: Option<String>,
+    /// A JSON Schema that each result's JSON must meet: its file, relative to the plan; once it was read, its text.
+    pub schema: Option<String>,
+    /// The unit of every row: its id is the map's name, its prompt a template.
+    pub unit: UnitPlan,
+    /// Where it stands.
+    #[serde(skip)]
+    pub place: Option<Place>,
+}
+
+/// Where the rows of a map are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rows {
+    /// In a file, relative to the plan: CSV with a head, or JSON Lines.
+    File(String),
+    /// In the plan.
+    List(Vec<serde_json::Map<String, serde_json::Value>>),
+    /// Each file that matches, relative to the plan.
+    Glob(String),
+}
+
+/// The row that a unit was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The map's name.
+    pub map: String,
+    /// Its number, from 1.
+    pub number: usize,
+    /// Its columns.
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 /// A resolved unit.
@@ -99,6 +141,9 @@ pub struct UnitPlan {
     pub idle_millis: Option<u64>,
     /// Milliseconds until the first output; `None`: no limit.
     pub first_output_millis: Option<u64>,
+    /// The row that it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<Row>,
     /// What it may spend, all attempts together.
     #[serde(default)]
     pub budget: Budget,

@@ -35,7 +35,8 @@ impl PlanFile {
     pub fn named_files(&self) -> Vec<NamedFile<'_>> {
         let context = self.context.as_ref().and_then(Prompt::path);
         let context = context.map(|path| NamedFile { by: NamedBy::Context, path, place: self.places.context_file });
-        let units = self.units.iter().filter_map(|unit| {
+        let maps = self.maps.iter().map(|map| &map.unit);
+        let units = self.units.iter().chain(maps).filter_map(|unit| {
             let path = unit.prompt.path()?;
             Some(NamedFile { by: NamedBy::Unit(&unit.id), path, place: unit.places.prompt })
         });
@@ -55,7 +56,8 @@ pub fn fill_prompts(
     let mut seen: HashMap<String, Result<String, String>> = HashMap::new();
     let mut problems = Vec::new();
     let context = plan.context.iter_mut().map(|prompt| ("context_file", prompt, plan.places.context_file));
-    let units = plan.units.iter_mut().map(|unit| ("prompt_file", &mut unit.prompt, unit.places.prompt));
+    let maps = plan.maps.iter_mut().map(|map| &mut map.unit);
+    let units = plan.units.iter_mut().chain(maps).map(|unit| ("prompt_file", &mut unit.prompt, unit.places.prompt));
     for (key, prompt, place) in context.chain(units) {
         let Some(path) = prompt.path().map(str::to_owned) else { continue };
         let text = seen.entry(path.clone()).or_insert_with_key(|path| read(path).and_then(usable));

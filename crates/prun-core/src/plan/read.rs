@@ -6,9 +6,10 @@ use crate::event::{Guard, Mode};
 use crate::ids::UnitId;
 use crate::plan::budget;
 use crate::plan::fields::{self, Fields, Given, Item};
+use crate::plan::map;
 use crate::plan::model::{
-    DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES, Dirty, MAX_DEPTH, PLAN_VERSION, PlanFile,
-    PlanPlaces, Prompt, UnitPlaces, UnitPlan,
+    DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES, Dirty, MAX_DEPTH, MapPlan, PLAN_VERSION,
+    PlanFile, PlanPlaces, Prompt, UnitPlaces, UnitPlan,
 };
 use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::settings::{self, Settings};
@@ -88,7 +89,8 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
     let context_file = fields.read("context_file", problems, fields::text);
     let budget = fields.read("budget", problems, budget::budget).value().unwrap_or_default();
     let defaults = read_defaults(fields, problems);
-    let units = read_units(fields, &defaults, problems);
+    let maps = read_maps(fields, &defaults, problems);
+    let units = read_units(fields, &defaults, maps.as_ref().is_none_or(|maps| !maps.is_empty()), problems);
     fields.finish(problems);
     let places = PlanPlaces {
         repo: repo.place(),
@@ -97,10 +99,10 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
         jobs: jobs.place(),
         context_file: context_file.place(),
     };
-    let units = units?;
+    let (units, maps) = (units?, maps?);
     Some(PlanFile {
         version: PLAN_VERSION,
-        title: title.unwrap_or_else(|| title_of(&units)),
+        title: title.unwrap_or_else(|| title_of(maps.iter().map(|map| &map.unit).chain(&units))),
         repo: repo.value(),
         base: base.value().unwrap_or_else(|| "HEAD".to_owned()),
         dirty,
@@ -112,6 +114,7 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
         context: context_file.value().map(Prompt::File),
         budget,
         units,
+        maps,
         places,
     })
 }
@@ -140,10 +143,40 @@ fn read_defaults(fields: &mut Fields, problems: &mut Vec<Problem>) -> Settings {
     settings
 }
 
-fn read_units(fields: &mut Fields, defaults: &Settings, problems: &mut Vec<Problem>) -> Option<Vec<UnitPlan>> {
+/// `None` only where a problem was noted.
+fn read_maps(fields: &mut Fields, defaults: &Settings, problems: &mut Vec<Problem>) -> Option<Vec<MapPlan>> {
+    let nodes = match fields.read("map", problems, map::nodes) {
+        Given::Value(nodes, _) => nodes,
+        Given::Missing => Vec::new(),
+        Given::Bad => return None,
+    };
+    let mut names = map::Names::new();
+    let maps: Vec<_> = nodes.into_iter().map(|node| read_map(node, defaults, &mut names, problems)).collect();
+    maps.into_iter().collect()
+}
+
+/// `None` only where a problem was noted.
+fn read_map(node: Node, defaults: &Settings, names: &mut map::Names, problems: &mut Vec<Problem>) -> Option<MapPlan> {
+    let Value::Table(entries) = node.value else {
+        problems.push(Problem::new(node.place, format!("a map is a table, not {}", node.value.kind())));
+        return None;
+    };
+    map::read(&mut Fields::new(entries), node.place, problems, |fields, problems| {
+        read_unit_fields(fields, node.place, defaults, names, problems)
+    })
+}
+
+/// `has_maps`: there need be no unit of its own.
+fn read_units(
+    fields: &mut Fields,
+    defaults: &Settings,
+    has_maps: bool,
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<UnitPlan>> {
     let nodes = match fields.read("unit", problems, unit_nodes) {
         Given::Value(nodes, _) => nodes,
         Given::Bad => return None,
+        Given::Missing if has_maps => return Some(Vec::new()),
         Given::Missing => {
             problems.push(Problem::new(START, "the plan has no unit").hint("add one: [[unit]] with id and prompt"));
             return None;
@@ -223,6 +256,7 @@ fn read_unit_fields(
         idle_millis: settings::closest(&own.idle_timeout, &defaults.idle_timeout).unwrap_or(Some(DEFAULT_IDLE_MILLIS)),
         first_output_millis: settings::closest(&own.first_output_timeout, &defaults.first_output_timeout)
             .unwrap_or(Some(DEFAULT_FIRST_OUTPUT_MILLIS)),
+        row: None,
         budget: settings::closest(&own.budget, &defaults.budget).unwrap_or_default(),
         priority: settings::closest(&own.priority, &defaults.priority).unwrap_or(0),
         checkout: mode == Mode::Write || settings::closest(&own.checkout, &defaults.checkout).unwrap_or(true),
@@ -298,11 +332,14 @@ fn owns(item: Item<'_>, mode: Mode) -> Result<Vec<String>, Problem> {
     if mode == Mode::Read {
         return Err(item.site.problem("is for write units; a read unit changes nothing").hint("say mode = \"write\""));
     }
-    item.texts(pattern)
+    item.texts(check_owned)
 }
 
-/// A line of a `.gitignore` that stands for paths of the repository.
-fn pattern(text: &str) -> Result<(), String> {
+/// Checks a line of a `.gitignore` that stands for paths of the repository.
+///
+/// # Errors
+/// It is none, in words that follow the name of its key.
+pub fn check_owned(text: &str) -> Result<(), String> {
     let shown = quoted(text);
     if text.starts_with('#') {
         return Err(format!("has {shown}, which gitignore takes for a comment; write \\{text}"));
@@ -341,11 +378,12 @@ fn revision(text: String) -> Result<String, String> {
     Ok(text)
 }
 
-fn title_of(units: &[UnitPlan]) -> String {
+fn title_of<'a>(units: impl Iterator<Item = &'a UnitPlan>) -> String {
     const NAMED: usize = 3;
-    let mut title = units.iter().take(NAMED).map(|unit| unit.id.as_str()).collect::<Vec<_>>().join(", ");
-    if units.len() > NAMED {
-        title.push_str(&format!(" and {} more", units.len() - NAMED));
+    let names: Vec<&str> = units.map(|unit| unit.id.as_str()).collect();
+    let mut title = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED {
+        title.push_str(&format!(" and {} more", names.len() - NAMED));
     }
     title
 }
@@ -384,5 +422,11 @@ mod tests {
             read_unit_fields(fields, START, &defaults(), &mut HashMap::new(), &mut Vec::new());
         });
         assert_eq!(unit, in_schema(&schema["properties"]["unit"]["items"]));
+        let map = accepted(|fields| {
+            map::read(fields, START, &mut Vec::new(), |fields, problems| {
+                read_unit_fields(fields, START, &defaults(), &mut HashMap::new(), problems)
+            });
+        });
+        assert_eq!(map, in_schema(&schema["properties"]["map"]["items"]));
     }
 }

@@ -67,9 +67,13 @@ pub struct RawPlan {
     /// Values for the units that do not say their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<RawDefaults>,
-    /// The units, at least one.
+    /// The units, at least one where there is no `[[map]]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 10_000))]
     pub unit: Vec<RawUnit>,
+    /// Units from rows: one for each row of a file or a list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub map: Vec<RawMap>,
 }
 
 /// A unit: one piece of work for one worker, done without the others.
@@ -94,6 +98,45 @@ pub struct RawUnit {
     /// Files that must exist at the end, relative to the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
+    pub deliverables: Option<Vec<String>>,
+    /// The keys that `[defaults]` may have too.
+    #[serde(flatten)]
+    pub settings: RawDefaults,
+}
+
+/// Units from rows. It has the keys of a unit too; `prompt` and `owns` are templates.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawMap {
+    /// What the results are called; the units too (`name-1`, `name-2`) where no column has their ids.
+    #[schemars(with = "String", regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"))]
+    pub name: UnitId,
+    /// A file with the rows, relative to the plan: `.csv` with a head, or `.jsonl` with an object a line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<String>,
+    /// The rows themselves: tables, or plain values that the template calls `item`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<Vec<Value>>,
+    /// Each file below the plan that matches this pattern of `.gitignore` is a row: `path`, `dir`, `name`, `stem`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub glob: Option<String>,
+    /// The column with the units' ids. Default: they are numbered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// A file with a JSON Schema, relative to the plan, that the JSON of each result must meet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+    /// What the worker is told: a template in the manner of Jinja with the columns as variables, such as `{{ title }}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// A file with such a template; relative to the plan file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_file: Option<String>,
+    /// What a write unit may change; templates too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owns: Option<Vec<String>>,
+    /// Files that must exist at the end, relative to the workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deliverables: Option<Vec<String>>,
     /// The keys that `[defaults]` may have too.
     #[serde(flatten)]
@@ -234,11 +277,14 @@ pub fn reference() -> String {
     let shared = keys(&schema["properties"]["defaults"]);
     let mut own = keys(&schema["properties"]["unit"]["items"]);
     own.retain(|key| !shared.iter().any(|other| other.name == key.name));
+    let mut of_map = keys(&schema["properties"]["map"]["items"]);
+    of_map.retain(|key| !shared.iter().any(|other| other.name == key.name));
     let mut text = String::new();
     table(&mut text, "### The plan", &keys(&schema));
     table(&mut text, "### `[budget]`", &keys(&schema["properties"]["budget"]));
     table(&mut text, "### `[[unit]]`", &own);
-    table(&mut text, "### `[[unit]]` and `[defaults]`", &shared);
+    table(&mut text, "### `[[map]]`", &of_map);
+    table(&mut text, "### `[[unit]]`, `[[map]]` and `[defaults]`", &shared);
     text
 }
 
@@ -264,6 +310,7 @@ fn kind(key: &Value) -> String {
     match (&key["const"], key["type"].as_str(), choices) {
         (Value::String(word), ..) => format!("`\"{word}\"`"),
         (_, Some("object"), _) => "table".to_owned(),
+        (_, Some("array"), _) if key["items"]["type"].is_null() => "array".to_owned(),
         (_, Some("array"), _) => format!("array of {}s", kind(&key["items"])),
         (_, Some(kind), _) => kind.to_owned(),
         (_, None, choices) => choices.into_iter().flatten().map(kind).collect::<Vec<_>>().join(" or "),

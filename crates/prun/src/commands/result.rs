@@ -1,13 +1,15 @@
 //! `prun result`: what a unit answered.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use prun_core::answer::{BriefView, ResultView};
+use prun_core::digest::counted;
 use prun_core::ids::UnitId;
 use prun_core::outcome::Channel;
 use prun_core::view::VIEW_VERSION;
 use prun_engine::executor::escape_line;
-use prun_engine::files::read_regular;
+use prun_engine::export::{Format, export};
+use prun_engine::files::{Durability, read_regular, write_atomically};
 
 use crate::context::{Context, Intent, OpenRun};
 use crate::error::{CliError, CliResult};
@@ -20,7 +22,7 @@ const LIMIT: u64 = 64 << 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The unit, as UNIT or RUN/UNIT; with --brief a run
-    #[arg(value_name = "UNIT", required_unless_present = "brief")]
+    #[arg(value_name = "UNIT", required_unless_present_any = ["brief", "export"])]
     what: Option<String>,
     /// Show two lines for each unit of the run: conclusion and open items
     #[arg(long)]
@@ -28,9 +30,18 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write the results of units from rows to a file (.csv or .jsonl) or to stdout (`-`, as JSON Lines)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["brief", "json"])]
+    export: Option<PathBuf>,
+    /// Of these, only the units of this map
+    #[arg(long, value_name = "NAME", requires = "export")]
+    map: Option<String>,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
+    if let Some(file) = &args.export {
+        return export_rows(context, args, file);
+    }
     if args.brief {
         let run = context.find_run(args.what.as_deref(), Intent::Look)?;
         context.warn_if_lost(&run);
@@ -97,4 +108,30 @@ pub(crate) fn brief_lines(view: &BriefView) -> Vec<String> {
         lines.extend(unit.open_items.as_deref().map(|open| format!("    open: {}", escape_line(open))));
     }
     lines
+}
+
+fn export_rows(context: &Context, args: &Args, file: &Path) -> CliResult {
+    const TOLD: usize = 20;
+    let run = context.find_run(args.what.as_deref(), Intent::Look)?;
+    let format = match file.extension().and_then(|extension| extension.to_str()) {
+        Some("csv") => Format::Csv,
+        Some("jsonl" | "ndjson") => Format::JsonLines,
+        _ if file.as_os_str() == "-" => Format::JsonLines,
+        _ => return Err(CliError::usage(format!("{} ends in neither .csv nor .jsonl", file.display()))),
+    };
+    let plan = context.workshop(&run.card.run)?.plan;
+    let exported = export(&plan, &run.state, args.map.as_deref(), format).map_err(CliError::usage)?;
+    if file.as_os_str() == "-" {
+        context.ui.foreign(&exported.bytes)?;
+    } else {
+        write_atomically(&context.cwd.join(file), &exported.bytes, Durability::Synced)?;
+        context.ui.say(format!("{} in {}", counted(exported.rows, "row"), file.display()));
+    }
+    for (unit, why) in exported.invalid.iter().take(TOLD) {
+        context.ui.warn(format!("{unit}: {}", escape_line(why)));
+    }
+    if exported.invalid.len() > TOLD {
+        context.ui.warn(format!("and {} more", exported.invalid.len() - TOLD));
+    }
+    Ok(if exported.invalid.is_empty() { ExitCode::Ok } else { ExitCode::Attention })
 }

@@ -22,6 +22,7 @@ mod holds;
 mod input;
 mod json;
 mod ledger;
+mod map;
 mod mcp;
 mod observe;
 mod real;
