@@ -71,7 +71,58 @@ enum Slots {
     Word(String),
 }
 
+/// What a repository may say: how much of it runs at once, and how long it is waited for.
+const OF_REPOSITORIES: [&str; 4] = ["slots", "stagger", "first_output", "linger"];
+
+/// What makes sense for commands alone.
+const OF_COMMANDS: [&str; 7] = ["model_args", "effort_args", "resume_args", "stream", "result", "errors", "tried"];
+
 impl Table {
+    /// Each key that is written, with its place.
+    fn keys(&self) -> Vec<(Range<usize>, &'static str)> {
+        fn at<T>(value: Option<&Spanned<T>>) -> Option<Range<usize>> {
+            value.map(Spanned::span)
+        }
+        // A new key does not compile before it stands here; then a repository may not say it.
+        let Self {
+            kind,
+            program,
+            args,
+            model_args,
+            effort_args,
+            resume_args,
+            stream,
+            result,
+            errors,
+            tried,
+            first_output,
+            linger,
+            slots,
+            account,
+            stagger,
+            env,
+        } = self;
+        let places = [
+            (at(kind.as_ref()), "kind"),
+            (at(program.as_ref()), "program"),
+            (at(args.as_ref()), "args"),
+            (at(model_args.as_ref()), "model_args"),
+            (at(effort_args.as_ref()), "effort_args"),
+            (at(resume_args.as_ref()), "resume_args"),
+            (at(stream.as_ref()), "stream"),
+            (at(result.as_ref()), "result"),
+            (at(errors.as_ref()), "errors"),
+            (at(tried.as_ref()), "tried"),
+            (at(first_output.as_ref()), "first_output"),
+            (at(linger.as_ref()), "linger"),
+            (at(slots.as_ref()), "slots"),
+            (at(account.as_ref()), "account"),
+            (at(stagger.as_ref()), "stagger"),
+            (env.as_ref().and_then(|env| env.keys().next()).map(Spanned::span), "env"),
+        ];
+        places.into_iter().filter_map(|(at, key)| Some((at?, key))).collect()
+    }
+
     pub(super) fn apply(
         self,
         name: ExecutorName,
@@ -108,21 +159,7 @@ impl Table {
 
     /// What a repository may say: nothing that would run what it brings along, and no more than the user allows.
     fn tune(self, old: Executor, cpus: u32) -> Result<Executor, Problem> {
-        let spans = [
-            self.kind.as_ref().map(|it| (it.span(), "kind")),
-            self.program.as_ref().map(|it| (it.span(), "program")),
-            self.args.as_ref().map(|it| (it.span(), "args")),
-            self.model_args.as_ref().map(|it| (it.span(), "model_args")),
-            self.effort_args.as_ref().map(|it| (it.span(), "effort_args")),
-            self.resume_args.as_ref().map(|it| (it.span(), "resume_args")),
-            self.stream.as_ref().map(|it| (it.span(), "stream")),
-            self.result.as_ref().map(|it| (it.span(), "result")),
-            self.errors.as_ref().map(|it| (it.span(), "errors")),
-            self.tried.as_ref().map(|it| (it.span(), "tried")),
-            self.account.as_ref().map(|it| (it.span(), "account")),
-            self.env.as_ref().and_then(|env| env.keys().next()).map(|it| (it.span(), "env")),
-        ];
-        if let Some((at, key)) = spans.into_iter().flatten().next() {
+        if let Some((at, key)) = self.keys().into_iter().find(|(_, key)| !OF_REPOSITORIES.contains(key)) {
             let what = format!("a repository may not say `{key}`: only slots, stagger, first_output and linger");
             return Err(Problem::new(at, what));
         }
@@ -145,16 +182,7 @@ impl Table {
         {
             return Err(Problem::new(program.span(), format!("the executor {name} starts no program")));
         }
-        let of_commands = [
-            self.model_args.as_ref().map(|it| (it.span(), "model_args")),
-            self.effort_args.as_ref().map(|it| (it.span(), "effort_args")),
-            self.resume_args.as_ref().map(|it| (it.span(), "resume_args")),
-            self.stream.as_ref().map(|it| (it.span(), "stream")),
-            self.result.as_ref().map(|it| (it.span(), "result")),
-            self.errors.as_ref().map(|it| (it.span(), "errors")),
-            self.tried.as_ref().map(|it| (it.span(), "tried")),
-        ];
-        match of_commands.into_iter().flatten().next() {
+        match self.keys().into_iter().find(|(_, key)| OF_COMMANDS.contains(key)) {
             Some((at, key)) if executor.kind != Kind::Command => {
                 Err(Problem::new(at, format!("`{key}` is for commands; prun knows {name} itself")))
             }
