@@ -26,4 +26,5 @@ pub mod schedule;
 pub mod supervise;
 pub mod time;
 pub mod unit;
+pub mod usage;
 pub mod view;

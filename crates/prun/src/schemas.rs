@@ -4,7 +4,9 @@ use prun_core::answer::{
     BriefView, CheckView, DiffView, ErrorView, EventView, ExecutorsView, LandedView, ResultView, RunsView, StartedView,
     StoryView, WaitView,
 };
+use prun_core::finding::Report;
 use prun_core::reconcile::Reconciliation;
+use prun_core::usage::UsageView;
 use prun_core::view::RunView;
 use prun_engine::integrate::DryRun;
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
@@ -39,6 +41,8 @@ pub(crate) const SHAPES: &[Shape] = &[
     shape::<Reconciliation>("reconcile", "prun reconcile --json"),
     shape::<DryRun>("integrate", "prun integrate --dry-run --json"),
     shape::<LandedView>("landed", "prun integrate --tree TREE --json"),
+    shape::<UsageView>("usage", "prun usage --json"),
+    shape::<Report>("doctor", "prun doctor --json"),
     shape::<ErrorView>("error", "any command with --json that fails, on stderr"),
 ];
 

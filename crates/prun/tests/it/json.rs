@@ -100,10 +100,13 @@ fn what_is_printed_is_as_published() {
     assert_eq!(env.prun_args(&["exclude", &run, "-m", "x"]).code, 2);
     assert_eq!(env.prun_args(&["exclude", &format!("{run}/bad"), "-m", "wrong"]).code, 0);
     check("reconcile", &format!("reconcile {run} --json"), 0);
+    check("usage", &format!("usage {run} --json"), 0);
     check("integrate", &format!("integrate {run} --dry-run --json"), 0);
     let tree = tree_shown(&env.prun(&format!("integrate {run} --dry-run")));
     check("landed", &format!("integrate {run} --tree {tree} --json"), 0);
 
+    // How the machine is decides the exit code.
+    seen.push(("doctor".to_owned(), serde_json::from_str(&env.prun("doctor --json").stdout).unwrap()));
     let events = env.prun(&format!("events {run}"));
     let mut last = 0;
     for line in events.stdout.lines() {

@@ -1,12 +1,12 @@
 //! Tools that only look: status, results, logs, briefs, diffs, usage.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
 use prun_core::answer::{BriefView, DiffView};
 use prun_core::digest::{count, counted, duration, header, of_the_run};
-use prun_core::view::{RunView, VIEW_VERSION};
+use prun_core::usage::{By, Sum, USAGE_VERSION};
+use prun_core::view::VIEW_VERSION;
 use prun_engine::files::FileError;
 use prun_engine::workspace::PatchOptions;
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use super::super::answer::{Answer, BODY, piece};
 use super::super::call::Call;
 use super::super::shared::Shared;
 use super::{RunArgs, UnitArgs};
-use crate::commands::{diff as changes, logs as tails, result as results};
+use crate::commands::{diff as changes, logs as tails, result as results, usage as usages};
 use crate::context::Intent;
 use crate::error::{CliError, CliResult};
 use crate::print::unit_line;
@@ -204,36 +204,24 @@ fn stat(view: &DiffView) -> Answer {
 pub(super) fn usage(shared: &Shared, args: &RunArgs, _: &Call) -> CliResult<Answer> {
     let run = shared.context.find_run(args.run.as_deref(), Intent::Look)?;
     let (view, name) = (run.view(), run.card.run.short());
+    let by_executor = usages::of_run(&shared.context, run.card.run.as_str(), By::Executor)?;
+    let mut by_unit = usages::of_run(&shared.context, run.card.run.as_str(), By::Unit)?.rows;
     let mut lines = vec![format!("{name} · {} tok · {}", count(view.tokens), duration(view.millis))];
-    let by_executor = by_executor(&view);
-    lines.extend(by_executor.iter().map(|(executor, (units, tokens))| {
-        format!("{executor}  {} · {} tok", counted(*units, "unit"), count(*tokens))
-    }));
-    let mut costly: Vec<_> = view.units.iter().filter(|unit| unit.tokens > 0).collect();
-    costly.sort_by_key(|unit| std::cmp::Reverse(unit.tokens));
-    let shown = costly.iter().take(UNITS);
-    let units: Vec<_> =
-        shown.clone().map(|unit| json!({"unit": unit.unit, "tokens": unit.tokens, "millis": unit.millis})).collect();
-    lines.extend(shown.map(|unit| format!("  {}  {} tok · {}", unit.unit, count(unit.tokens), duration(unit.millis))));
-    let executors: Vec<_> = by_executor
-        .into_iter()
-        .map(|(executor, (units, tokens))| json!({"executor": executor, "units": units, "tokens": tokens}))
-        .collect();
+    let line = |sum: &Sum| {
+        let tokens = count(sum.usage.total_tokens());
+        format!(
+            "{}  {} · {tokens} tok",
+            sum.name,
+            counted(usize::try_from(sum.attempts).unwrap_or(usize::MAX), "attempt")
+        )
+    };
+    lines.extend(by_executor.rows.iter().map(line));
+    by_unit.retain(|unit| unit.usage.total_tokens() > 0);
+    by_unit.sort_by_key(|unit| std::cmp::Reverse(unit.usage.total_tokens()));
+    by_unit.truncate(UNITS);
+    lines.extend(by_unit.iter().map(|unit| format!("  {}", line(unit))));
     let data = json!({
-        "version": VIEW_VERSION, "run": name, "tokens": view.tokens, "millis": view.millis,
-        "executors": executors, "units": units,
+        "version": USAGE_VERSION, "run": name, "total": by_executor.total, "executors": by_executor.rows, "units": by_unit,
     });
     Ok(Answer::new(lines.join("\n"), &data))
-}
-
-/// Units and tokens of each executor, by who did the last attempt.
-fn by_executor(view: &RunView) -> BTreeMap<String, (usize, u64)> {
-    let mut found: BTreeMap<String, (usize, u64)> = BTreeMap::new();
-    for unit in &view.units {
-        if let Some(executor) = &unit.executor {
-            let entry = found.entry(executor.clone()).or_default();
-            *entry = (entry.0 + 1, entry.1 + unit.tokens);
-        }
-    }
-    found
 }

@@ -123,7 +123,7 @@ fn a_unit_that_fails_is_looked_at_retried_and_left_out() {
     let (text, _) = client.good("reconcile", json!({"run": run}));
     assert!(text.contains("ready · 1 unit goes in · 1 stay out"), "{text}");
     let (usage, _) = client.good("usage", json!({"run": run}));
-    assert!(usage.contains("command  2 units"), "{usage}");
+    assert!(usage.contains("command  3 attempts"), "{usage}");
     drop(client);
     env.assert_all_gone();
 }
