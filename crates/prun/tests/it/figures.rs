@@ -57,9 +57,7 @@ fn a_digest_stays_below_300_tokens_however_many_units_there_are() {
     }
 }
 
-/// 500 units take too long for every run of the tests: `cargo nextest run -p prun-cli figures --run-ignored all`
 #[test]
-#[ignore = "takes a minute"]
 fn a_digest_of_500_units_stays_below_300_tokens() {
     let (env, id) = ended(500, 3);
     let (text, data) = Client::new(&env).good("wait", json!({"run": id}));
