@@ -1,6 +1,7 @@
 //! `prun`: runs many coding agents in parallel on one repository, and lands their work together.
 
 mod cli;
+mod clients;
 mod commands;
 mod context;
 mod demo;

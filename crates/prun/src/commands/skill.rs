@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use prun_core::digest::counted;
 
+use crate::clients::{Client, Place, Scope, claude_config_dir};
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
@@ -24,30 +25,10 @@ enum Act {
     Uninstall(Place),
 }
 
-/// Where.
-#[derive(Debug, clap::Args)]
-struct Place {
-    /// For Claude Code; without --claude and --codex, for both
-    #[arg(long)]
-    claude: bool,
-    /// For Codex
-    #[arg(long)]
-    codex: bool,
-    /// In the repository of the current directory
-    #[arg(long, conflicts_with = "user")]
-    project: bool,
-    /// In your home directory, the default
-    #[arg(long)]
-    user: bool,
-    /// Show what would be done, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-}
-
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     match &args.act {
         Act::Install(place) => {
-            let dirs = place.dirs(context)?;
+            let dirs = dirs(place, context)?;
             // All are looked at before one is written.
             for dir in &dirs {
                 refuse_edited(dir, &skill::install(dir, true)?)?;
@@ -57,7 +38,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
             }
         }
         Act::Uninstall(place) => {
-            for dir in place.dirs(context)? {
+            for dir in dirs(place, context)? {
                 tell(context, &dir, &skill::uninstall(&dir, place.dry_run)?, place.dry_run)?;
             }
         }
@@ -65,25 +46,15 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     Ok(ExitCode::Ok)
 }
 
-impl Place {
-    fn dirs(&self, context: &Context) -> CliResult<Vec<PathBuf>> {
-        let root = if self.project {
-            context.repository().ok_or_else(|| CliError::usage("there is no repository here").hint("use --user"))?
-        } else {
-            std::env::home_dir().ok_or_else(|| CliError::usage("HOME is not set"))?
-        };
-        let both = !self.claude && !self.codex;
-        let claude_home = || std::env::var_os("CLAUDE_CONFIG_DIR").filter(|dir| !dir.is_empty() && !self.project);
-        let mut dirs = Vec::new();
-        if self.claude || both {
-            let home = claude_home().map_or_else(|| root.join(".claude"), PathBuf::from);
-            dirs.push(home.join("skills/prun"));
-        }
-        if self.codex || both {
-            dirs.push(root.join(".agents/skills/prun"));
-        }
-        Ok(dirs)
-    }
+/// Where the clients that are meant look for skills.
+fn dirs(place: &Place, context: &Context) -> CliResult<Vec<PathBuf>> {
+    let scope = place.scope(context)?;
+    let dir = |client| match (client, &scope) {
+        (Client::Claude, Scope::User(home)) => claude_config_dir().unwrap_or_else(|| home.join(".claude")),
+        (Client::Claude, Scope::Project(root)) => root.join(".claude"),
+        (Client::Codex, Scope::User(root) | Scope::Project(root)) => root.join(".agents"),
+    };
+    Ok(place.clients().map(|client| dir(client).join("skills/prun")).collect())
 }
 
 fn refuse_edited(dir: &Path, steps: &[Step]) -> CliResult<()> {
