@@ -1,4 +1,7 @@
 //! What a tool answers: the text a person would read in a terminal, and the same as data.
+//!
+//! Claude Code and Codex show their model the data and leave the text out. So the data has to say all that the text
+//! says, and nothing that says nothing: what a session reads here it pays for in every later turn.
 
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
@@ -20,7 +23,8 @@ pub(super) struct Answer {
 impl Answer {
     /// Text and data.
     pub(super) fn new(text: impl Into<String>, data: &impl Serialize) -> Self {
-        let data = serde_json::to_value(data).expect("plain data with string keys");
+        let mut data = serde_json::to_value(data).expect("plain data with string keys");
+        compact(&mut data);
         Self { text: text.into(), data, is_error: false }
     }
 
@@ -48,6 +52,32 @@ impl Answer {
     }
 }
 
+/// Members that are told whatever they are: a reader may not take their absence for an answer.
+const TOLD: &[&str] = &["ok", "ready"];
+
+/// Leaves out what is null, false, 0 or empty.
+fn compact(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.values_mut().for_each(compact);
+            members.retain(|name, value| TOLD.contains(&name.as_str()) || !is_nothing(value));
+        }
+        Value::Array(values) => values.iter_mut().for_each(compact),
+        _ => {}
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_u64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(true) => false,
+    }
+}
+
 /// A piece of a text from `offset` on, whole lines where it can be, and where the next piece begins.
 pub(super) fn piece(text: &str, offset: usize, most: usize) -> (&str, Option<usize>) {
     let begin = boundary(text, offset);
@@ -67,7 +97,22 @@ fn boundary(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn data_leaves_out_what_says_nothing() {
+        let data = json!({
+            "version": 1, "ok": false, "notes": [], "hint": null, "counts": {"failed": 0, "total": 2},
+            "units": [{"unit": "a", "salvaged": false, "open_items": null}, {"unit": "b", "salvaged": true}],
+        });
+        let told = json!({
+            "version": 1, "ok": false, "counts": {"total": 2},
+            "units": [{"unit": "a"}, {"unit": "b", "salvaged": true}],
+        });
+        assert_eq!(Answer::new("", &data).data, told);
+    }
 
     #[test]
     fn a_long_text_comes_in_pieces_of_whole_lines() {

@@ -12,7 +12,7 @@ use crate::mcp::client::Client;
 use crate::support::{place, unit};
 
 /// The tokens of each text; `None` where no tokenizer is installed.
-fn tokens(texts: &[String]) -> Option<Vec<usize>> {
+pub(crate) fn tokens(texts: &[String]) -> Option<Vec<usize>> {
     const SCRIPT: &str = r#"
         const encoding = require("js-tiktoken").getEncoding("o200k_base");
         const texts = JSON.parse(require("fs").readFileSync(0, "utf8"));
@@ -53,7 +53,7 @@ fn a_digest_stays_below_300_tokens_however_many_units_there_are() {
     let Some(counted) = tokens(&texts) else { return };
     for (pair, name) in counted.chunks(2).zip(["5, 1 failed", "20, 1 failed", "20, all failed", "50, 5 failed"]) {
         println!("digest of {name}: {} tokens as text, {} as data", pair[0], pair[1]);
-        assert!(pair[0] <= 300, "{name}: {}", pair[0]);
+        assert!(pair.iter().all(|count| *count <= 300), "{name}: {pair:?}");
     }
 }
 
@@ -63,7 +63,7 @@ fn a_digest_of_500_units_stays_below_300_tokens() {
     let (text, data) = Client::new(&env).good("wait", json!({"run": id}));
     let Some(counted) = tokens(&[text, data.to_string()]) else { return };
     println!("digest of 500, 166 failed: {} tokens as text, {} as data", counted[0], counted[1]);
-    assert!(counted[0] <= 300, "{}", counted[0]);
+    assert!(counted.iter().all(|count| *count <= 300), "{counted:?}");
 }
 
 /// One call and what it answered, as text and as data.
@@ -74,7 +74,7 @@ struct Said {
 }
 
 #[test]
-fn twenty_units_cost_their_coordinator_less_than_150_tokens_each_and_12_calls() {
+fn twenty_units_cost_their_coordinator_at_most_150_tokens_each_and_12_calls() {
     let script =
         |at: usize| format!("echo {at} > part-{at}.txt; result 'moved part {at} to the new error type' part-{at}.txt");
     let units: Vec<String> = (1..=20).map(|at| unit(&format!("part-{at:03}"), &script(at))).collect();
@@ -122,12 +122,15 @@ fn twenty_units_cost_their_coordinator_less_than_150_tokens_each_and_12_calls() 
         said.iter().zip(counts).filter(|(said, _)| !is_result(said)).map(|(_, count)| count).sum()
     };
     let (in_text, in_data, asked) = (of(&text), of(&data), calls.iter().sum::<usize>());
+    let in_all = data.iter().sum::<usize>() + asked;
     println!(
-        "{} calls; beyond results {} tokens a unit as text, {} as data, {} in the calls",
+        "{} calls; {} tokens a unit in all; beyond results {} as text, {} as data, {} in the calls",
         said.len(),
+        in_all / 20,
         in_text / 20,
         in_data / 20,
         asked / 20
     );
-    assert!((in_text + asked) / 20 <= 150, "{in_text} + {asked} for 20 units");
+    // Clients show their model the data.
+    assert!(in_all / 20 <= 150, "{in_all} for 20 units");
 }

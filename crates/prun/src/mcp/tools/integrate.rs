@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use prun_core::reconcile::reconcile as weigh;
+use prun_core::outcome::CheckFacts;
+use prun_core::reconcile::{Reconciliation, reconcile as weigh};
 use prun_core::view::VIEW_VERSION;
 use prun_engine::integrate::DryRun;
 use prun_engine::landing::{LandingError, TrialOptions};
@@ -35,7 +36,16 @@ const SHORTEST_TREE: usize = 7;
 pub(super) fn reconcile(shared: &Shared, args: &RunArgs, _: &Call) -> CliResult<Answer> {
     let run = shared.context.find_run(args.run.as_deref(), Intent::Look)?;
     let found = weigh(&run.state.units);
-    Ok(Answer::new(verdicts::lines(&found, run.card.run.short()).join("\n"), &found))
+    Ok(Answer::new(verdicts::lines(&found, run.card.run.short()).join("\n"), &weighed(&found, run.card.run.short())))
+}
+
+/// A reconciliation without the ids of trees, which no tool takes.
+fn weighed(found: &Reconciliation, run: &str) -> Value {
+    let mut data = serde_json::to_value(found).expect("plain data with string keys");
+    data["version"] = VIEW_VERSION.into();
+    data["run"] = run.into();
+    data["landing"] = found.landing.iter().map(|landing| landing.unit.as_str()).collect();
+    data
 }
 
 /// What to land.
@@ -117,7 +127,8 @@ pub(super) fn integrate(shared: &Shared, args: &Args, call: &Call) -> CliResult<
         }
         if began.elapsed() >= Duration::from_secs(LONGEST) {
             let text = "still checking the combination; call integrate again with the same arguments";
-            return Ok(Answer::new(text, &json!({"version": VIEW_VERSION, "run": question.run, "pending": true})));
+            let data = json!({"version": VIEW_VERSION, "run": run.card.run.short(), "pending": true, "message": text});
+            return Ok(Answer::new(text, &data));
         }
         if told.is_none_or(|at: Instant| at.elapsed() >= SIGN_OF_LIFE) {
             told = Some(Instant::now());
@@ -185,22 +196,22 @@ impl Worker {
             Ok(trial) => trial,
             Err(LandingError::NotReconciled(found)) => {
                 let text = verdicts::lines(&found, run.card.run.short()).join("\n");
-                return Ok(Answer::new(format!("nothing was changed\n{text}"), &*found).failed());
+                let data = weighed(&found, run.card.run.short());
+                return Ok(Answer::new(format!("nothing was changed\n{text}"), &data).failed());
             }
             Err(error) => return Err(failure(error)),
         };
         let lines = landing::lines(&trial.dry_run).into_iter().map(|(line, _)| line);
         let mut text = bounded(lines.collect());
+        let mut next = None;
         let is_good = landing::verdict(&trial.dry_run) == ExitCode::Ok;
         let Some(tree) = self.question.tree.as_ref().filter(|_| is_good) else {
             if let Some(tree) = trial.dry_run.tree.clone().filter(|_| is_good) {
-                text.push_str(&format!(
-                    "\nnothing was changed. On the user's word: integrate with tree {}",
-                    &tree[..12]
-                ));
+                next = Some(format!("nothing was changed. On the user's word: integrate with tree {}", &tree[..12]));
                 locked(&self.shared.trials.shown).insert((self.question.run.clone(), tree));
             }
-            let answer = Answer::new(text, &brief(&trial.dry_run));
+            text.extend(next.iter().flat_map(|next| ["\n", next]));
+            let answer = Answer::new(text, &brief(&trial.dry_run, run.card.run.short(), next));
             return Ok(if is_good { answer } else { answer.failed() });
         };
         let _until_landed = self.shared.landing.read().unwrap_or_else(PoisonError::into_inner);
@@ -216,8 +227,9 @@ impl Worker {
 /// Lines of a dry run that one answer shows, and paths of each kind that its data names.
 const LINES: usize = 80;
 
-/// A dry run with no more paths than one reads; `left_out` counts the others.
-fn brief(dry_run: &DryRun) -> Value {
+/// A dry run with no more paths than one reads; `left_out` counts the others. Of checks only what one asks first:
+/// how they ended, and where a failed one wrote.
+fn brief(dry_run: &DryRun, run: &str, message: Option<String>) -> Value {
     let mut data = serde_json::to_value(dry_run).expect("plain data with string keys");
     let mut left_out = 0;
     for kind in ["files", "overlaps", "conflicts"] {
@@ -226,7 +238,18 @@ fn brief(dry_run: &DryRun) -> Value {
             paths.truncate(LINES);
         }
     }
+    let check = |facts: &CheckFacts| {
+        let log = (!facts.ok).then_some(&facts.log);
+        json!({"ok": facts.ok, "timed_out": facts.timed_out, "millis": facts.millis, "log": log})
+    };
+    if let Some(verify) = &dry_run.verify {
+        let base = verify.base.as_ref().map(check);
+        data["verify"] = json!({"base": base, "combination": check(&verify.combination)});
+    }
+    data["version"] = VIEW_VERSION.into();
+    data["run"] = run.into();
     data["left_out"] = left_out.into();
+    data["message"] = message.into();
     data
 }
 

@@ -5,13 +5,14 @@ use std::io::Read;
 
 use prun_core::answer::{BriefView, DiffView};
 use prun_core::digest::{count, counted, duration, header, of_the_run};
+use prun_core::outcome::{ChangeKind, FileChange};
 use prun_core::usage::{By, Sum, USAGE_VERSION};
 use prun_core::view::VIEW_VERSION;
 use prun_engine::files::FileError;
 use prun_engine::workspace::PatchOptions;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::answer::{Answer, BODY, piece};
 use super::super::call::Call;
@@ -45,13 +46,14 @@ pub(super) fn status(shared: &Shared, args: &RunArgs, _: &Call) -> CliResult<Ans
             "files": unit.files, "disposition": unit.disposition,
         }));
     }
-    if left_out > 0 {
-        lines.push(format!("and {left_out} more: prun status {name}"));
-    }
-    lines.extend(of_the_run(&view, name));
+    let more = (left_out > 0).then(|| format!("and {left_out} more: prun status {name}"));
+    lines.extend(more.clone());
+    let of_the_run = of_the_run(&view, name);
+    lines.extend(of_the_run.clone());
     let data = json!({
         "version": VIEW_VERSION, "run": name, "state": view.state, "counts": view.counts, "next": view.next,
-        "landed": view.landed, "repository_touched": view.repository_touched, "units": units, "left_out": left_out,
+        "landed": view.landed, "repository_touched": view.repository_touched, "units": units, "left_out": left_out, "message": more,
+        "attention": of_the_run,
     });
     Ok(Answer::new(lines.join("\n"), &data))
 }
@@ -192,13 +194,26 @@ fn stat(view: &DiffView) -> Answer {
             lines.push(format!("  {}  +{} -{}", file.path, lines_of(file.added), lines_of(file.removed)));
         }
     }
-    if left_out > 0 {
-        lines.push(format!("and {left_out} more files: ask unit by unit, or prun diff {} --stat", view.run));
-    }
-    if listed.units.is_empty() {
-        lines.push("no unit changed anything".to_owned());
-    }
-    Answer::new(lines.join("\n"), &listed)
+    let more = (left_out > 0)
+        .then(|| format!("and {left_out} more files: ask unit by unit, or prun diff {} --stat", view.run));
+    let none = listed.units.is_empty().then(|| "no unit changed anything".to_owned());
+    let message = more.or(none);
+    lines.extend(message.clone());
+    let units: Vec<Value> = listed
+        .units
+        .iter()
+        .map(|unit| json!({"unit": unit.unit, "files": unit.files.iter().map(file).collect::<Vec<_>>()}))
+        .collect();
+    let data =
+        json!({"version": VIEW_VERSION, "run": view.run, "units": units, "left_out": left_out, "message": message});
+    Answer::new(lines.join("\n"), &data)
+}
+
+/// A file that changed. That it was modified goes without saying.
+fn file(change: &FileChange) -> Value {
+    let kind = (change.kind != ChangeKind::Modified).then_some(change.kind);
+    let is_binary = change.added.is_none();
+    json!({"path": change.path, "kind": kind, "added": change.added, "removed": change.removed, "binary": is_binary})
 }
 
 pub(super) fn usage(shared: &Shared, args: &RunArgs, _: &Call) -> CliResult<Answer> {

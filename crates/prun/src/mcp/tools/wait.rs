@@ -46,7 +46,10 @@ pub(super) fn wait(shared: &Shared, args: &Args, call: &Call) -> CliResult<Answe
     let Some(woke) = woke else {
         return Err(CliError::new(ExitCode::Interrupted, "the call was cancelled; the run goes on"));
     };
-    let answer = Answer::new(sleep::text(&run, woke), &sleep::view(&run, woke));
+    let mut data = serde_json::to_value(sleep::view(&run, woke)).expect("plain data with string keys");
+    // The header has them, and what a unit costs besides.
+    data["counts"].take();
+    let answer = Answer::new(sleep::text(&run, woke), &data);
     Ok(if woke == Woke::SupervisorLost { answer.failed() } else { answer })
 }
 

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::{PRUN, World, assert_walked, by_shell, by_tools, said};
 
-fn world() -> Option<World> {
+pub(super) fn world() -> Option<World> {
     World::new(Client::Claude, &[Client::Codex, Client::Claude])
 }
 
 /// `tools` are those that need no question: what a user allows once in the terminal.
-fn session(world: &World, tools: &str, more: &[&str], prompt: &str, steps: &[Step]) -> Vec<Value> {
+pub(super) fn session(world: &World, tools: &str, more: &[&str], prompt: &str, steps: &[Step]) -> Vec<Value> {
     let args = ["-p", "--output-format", "stream-json", "--verbose", "--allowedTools", tools];
     world.session(&[&args[..], more].concat(), prompt, steps)
 }
@@ -35,7 +35,7 @@ fn calls(transcript: &[Value], server: &str) -> Vec<String> {
 }
 
 /// What a session does before it can call a tool: Claude Code tells its model no more than the names.
-fn load(server: &str) -> Step {
+pub(super) fn load(server: &str) -> Step {
     let names = ["check", "start", "wait", "result", "diff", "reconcile", "integrate"];
     let names: Vec<String> = names.iter().map(|name| format!("{server}__{name}")).collect();
     Step::call("ToolSearch", json!({"query": format!("select:{}", names.join(",")), "max_results": names.len()}))

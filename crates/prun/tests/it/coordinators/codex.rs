@@ -10,8 +10,11 @@ use serde_json::Value;
 
 use super::{World, assert_walked, by_shell, by_tools, said};
 
-fn world() -> Option<World> {
-    World::new(Client::Codex, &[Client::Codex])
+/// A machine with Codex, logged in.
+pub(super) fn world() -> Option<World> {
+    let world = World::new(Client::Codex, &[Client::Codex])?;
+    log_in(&world);
+    Some(world)
 }
 
 /// Codex gives servers and tools next to nothing of its environment, so the key has to be in its files, as a
@@ -24,7 +27,7 @@ fn log_in(world: &World) {
     assert!(output.status.success(), "{}", said(&output));
 }
 
-fn session(world: &World, prompt: &str, steps: &[Step]) -> Vec<Value> {
+pub(super) fn session(world: &World, prompt: &str, steps: &[Step]) -> Vec<Value> {
     let model = codex_args(&world.server);
     let mut args = vec!["exec", "--json", "--sandbox", "danger-full-access", "--skip-git-repo-check"];
     args.extend(model.iter().map(String::as_str));
@@ -42,7 +45,6 @@ fn calls(transcript: &[Value]) -> Vec<String> {
 #[test]
 fn codex_coordinates_four_codex_workers_by_mcp() {
     let Some(world) = world() else { return };
-    log_in(&world);
     world.client_does(&["mcp", "add", "prun", "--", "prun", "mcp"]);
     let installed = world.prun(&["skill", "install", "--codex"]);
     assert!(installed.status.success(), "{}", said(&installed));
@@ -57,7 +59,6 @@ fn codex_coordinates_four_codex_workers_by_mcp() {
 #[test]
 fn codex_coordinates_by_the_plugin() {
     let Some(world) = world() else { return };
-    log_in(&world);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     world.client_does(&["plugin", "marketplace", "add", source.to_str().unwrap()]);
     world.client_does(&["plugin", "add", "prun@prun"]);
@@ -73,7 +74,6 @@ fn codex_coordinates_by_the_plugin() {
 #[test]
 fn codex_coordinates_by_the_shell() {
     let Some(world) = world() else { return };
-    log_in(&world);
     session(&world, "Write the four winds.", &by_shell());
     world.assert_landed();
 }

@@ -4,6 +4,7 @@
 
 mod claude;
 mod codex;
+mod figures;
 
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -139,6 +140,13 @@ impl World {
         ours.unwrap_or_else(|| panic!("no request of the coordinator among {}", bodies.len())).to_string()
     }
 
+    /// The last request in which the client put the whole conversation before its model.
+    fn last_request(&self) -> Value {
+        let mut bodies = self.server.bodies();
+        bodies.retain(|body| body.to_string().contains("You are the coordinator"));
+        bodies.into_iter().max_by_key(|body| body.to_string().len()).unwrap()
+    }
+
     fn assert_landed(&self) {
         for id in WINDS {
             let text = std::fs::read_to_string(self.at(&format!("repo/src/{id}.txt"))).unwrap_or_default();
@@ -159,21 +167,27 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The walk by tools, whose names the client begins with `server`.
-fn by_tools(server: &str) -> Vec<Step> {
+/// The walk by tools, whose names the client begins with `server`, for a plan of so many units.
+fn flow(server: &str, units: usize) -> Vec<Step> {
     let call = |name: &str, arguments: Value| Step::call(format!("{server}__{name}"), arguments);
     vec![
         call("check", json!({})),
         call("start", json!({})),
-        call("wait", json!({})).until("4/4 done"),
+        call("wait", json!({})).until(&format!("{units}/{units} done")),
         call("result", json!({})),
         call("diff", json!({})),
-        call("diff", json!({"unit": "east", "file": "src/east.txt"})),
         call("reconcile", json!({})),
         call("integrate", json!({})),
         call("integrate", json!({"tree": "$hex-after:tree"})),
         Step::text("It has landed, uncommitted."),
     ]
+}
+
+/// The walk of the four winds, with a look at one patch.
+fn by_tools(server: &str) -> Vec<Step> {
+    let mut steps = flow(server, WINDS.len());
+    steps.insert(5, Step::call(format!("{server}__diff"), json!({"unit": "east", "file": "src/east.txt"})));
+    steps
 }
 
 /// The walk in a shell.

@@ -20,18 +20,19 @@ fn four_units_go_from_a_plan_to_the_working_tree() {
     let mut client = Client::new(&env);
     let (text, checked) = client.good("check", json!({}));
     assert!(text.starts_with("ok 4 units (4 write)"), "{text}");
-    assert_eq!((checked["ok"].clone(), checked["problems"].clone()), (json!(true), json!([])));
+    assert_eq!((checked["ok"].clone(), checked.get("problems")), (json!(true), None));
 
     let (text, started) = client.good("start", json!({}));
     let run = started["run"].as_str().unwrap().to_owned();
     assert_eq!(text, format!("{run} started · next: wait"));
     let ended = client.wait_for_end(&run);
-    assert_eq!((ended["woke"].clone(), ended["counts"]["succeeded"].clone()), (json!("ended"), json!(4)));
+    assert_eq!(ended["woke"], "ended");
+    assert!(ended["header"].as_str().unwrap().contains(" 4/4 done"), "{ended}");
 
     let (brief, _) = client.good("result", json!({"run": run}));
     assert_eq!(brief.lines().next(), Some("a  succeeded: wrote a"));
     let (body, result) = client.good("result", json!({"run": run, "unit": "b"}));
-    assert!(body.contains("Body of b.") && result["cut"] == false, "{body}");
+    assert!(body.contains("Body of b.") && result.get("cut").is_none(), "{body}");
     let (stat, _) = client.good("diff", json!({"run": run}));
     assert!(stat.contains("c  1 file +1 -0\n  c.txt  +1 -0"), "{stat}");
     let (patch, _) = client.good("diff", json!({"run": run, "unit": "c", "file": "c.txt"}));
