@@ -5,7 +5,7 @@ use crate::event::{Event, EventKind, Mode, RunEvent, UnitEvent};
 use crate::outcome::Outcome;
 use crate::run::RunState;
 use crate::unit::{Disposition, Unit, UnitState};
-use crate::view::{BudgetView, HoldView, RunView, RunViewState, UnitView};
+use crate::view::{BudgetView, HoldView, PanelView, RunView, RunViewState, UnitView};
 
 /// Whether an event calls for action: what `wait` returns at. One that was overtaken, such as the failure of
 /// an attempt that was retried since, does not any more.
@@ -47,7 +47,8 @@ fn still_calls(event: &UnitEvent, unit: &Unit) -> bool {
 pub fn is_all_well(view: &RunView) -> bool {
     let well = |unit: &UnitView| unit.outcome.as_deref() == Some("succeeded") || unit.disposition != "unreviewed";
     let is_untroubled = view.repository_touched.is_empty() && view.landing_trouble.is_none();
-    view.state == RunViewState::Ended && is_untroubled && view.units.iter().all(well)
+    let is_decided = view.panels.iter().all(|panel| !panel.is_open);
+    view.state == RunViewState::Ended && is_untroubled && is_decided && view.units.iter().all(well)
 }
 
 /// Bytes of the lines on units: with them a digest stays below 300 tokens, however many units call for action.
@@ -55,6 +56,9 @@ const UNIT_LINES: usize = 560;
 
 /// Bytes of the lines on what workers changed in the repository.
 const TOUCHED_LINES: usize = 160;
+
+/// Bytes of the lines on panels.
+const PANEL_LINES: usize = 200;
 
 /// Bytes of the lines on budgets.
 const BUDGET_LINES: usize = 200;
@@ -103,6 +107,13 @@ pub fn attention(view: &RunView, run: &str) -> Vec<String> {
     if lines.len() < units.len() {
         lines.push(format!("MORE {} units call for action   prun status {run}", units.len() - lines.len()));
     }
+    let open: Vec<&PanelView> = view.panels.iter().filter(|panel| panel.is_open).collect();
+    let told = fitting(open.iter().map(|panel| panel_line(panel, run)), PANEL_LINES);
+    let untold = open.len() - told.len();
+    lines.extend(told);
+    if untold > 0 {
+        lines.push(format!("CHOOSE of {untold} more panels   prun reconcile {run}"));
+    }
     let touched = &view.repository_touched;
     let told = fitting(touched.iter().map(|what| format!("TOUCHED the repository: {what}")), TOUCHED_LINES);
     let untold = touched.len() - told.len();
@@ -115,6 +126,14 @@ pub fn attention(view: &RunView, run: &str) -> Vec<String> {
     lines.extend(fitting(view.budgets.iter().map(|budget| budget_line(budget, run)), BUDGET_LINES));
     lines.extend(of_the_run(view, run));
     lines
+}
+
+/// `CHOOSE one of parser-codex, parser-claude   prun compare k3f9/parser`.
+fn panel_line(panel: &PanelView, run: &str) -> String {
+    const NAMED: usize = 3;
+    let names = panel.members.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = if panel.members.len() > NAMED { ", …" } else { "" };
+    format!("CHOOSE one of {names}{more}   prun compare {run}/{}", panel.panel)
 }
 
 /// The first lines that fit into so many bytes; one in any case.
@@ -286,6 +305,7 @@ mod tests {
             unsuccessful: settled - succeeded,
         };
         RunView {
+            panels: Vec::new(),
             version: 1,
             run: "261130-155200-k3f9".into(),
             title: "t".into(),

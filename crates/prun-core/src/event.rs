@@ -349,6 +349,9 @@ pub struct UnitSetup {
     pub retries: u32,
     /// What it may change, gitignore-style; empty: anything.
     pub owns: Vec<String>,
+    /// The panel that it is a member of: at most one of its members lands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub panel: Option<UnitId>,
     /// The higher starts first.
     #[serde(default)]
     pub priority: i32,

@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod budget;
+pub mod comparison;
 pub mod contract;
 pub mod digest;
 pub mod event;
@@ -15,6 +16,7 @@ pub mod gate;
 pub mod ids;
 pub mod judge;
 pub mod outcome;
+pub mod panel;
 pub mod plan;
 pub mod policy;
 pub mod queue;

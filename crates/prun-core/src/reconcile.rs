@@ -1,8 +1,11 @@
 //! Which units may be integrated, which block, and why.
 //!
 //! A run is ready when every unit is settled and either succeeded, or was accepted or excluded by name.
-//! Units that were applied do not go in again. What a result claims is compared with what changed; a
+//! Units that were applied do not go in again. Of a panel at most one member goes in: the one that the user chose.
+//! What a result claims is compared with what changed; a
 //! difference is shown and blocks nothing.
+
+use std::collections::{HashMap, HashSet};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
@@ -10,6 +13,7 @@ use serde::Serialize;
 use crate::event::Mode;
 use crate::ids::UnitId;
 use crate::outcome::{Changes, Channel, Outcome};
+use crate::panel::{Choice, Panel, panels};
 use crate::unit::{Disposition, Unit, UnitState};
 
 /// The state of a run on the way into the working tree.
@@ -45,7 +49,7 @@ pub struct Landing {
 /// A unit that keeps the run from being integrated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Blocker {
-    /// The unit.
+    /// The unit, or the panel.
     pub unit: UnitId,
     /// Why it blocks.
     pub why: String,
@@ -85,12 +89,63 @@ pub enum NoteKind {
 /// Weighs all units of a run, in the plan's order.
 #[must_use]
 pub fn reconcile<'a>(units: impl IntoIterator<Item = &'a Unit>) -> Reconciliation {
+    let units: Vec<&Unit> = units.into_iter().collect();
+    reconcile_only(&units, |_| true)
+}
+
+/// Weighs some units of a run, in the plan's order. `all` are its units: what was said of one member of a panel
+/// decides on the others, whether they are meant or not.
+#[must_use]
+pub fn reconcile_only(all: &[&Unit], is_meant: impl Fn(&UnitId) -> bool) -> Reconciliation {
     let mut found = Reconciliation::default();
-    for unit in units {
-        weigh(unit, &mut found);
+    let panels = panels(all.iter().copied());
+    let panels: HashMap<&UnitId, &Panel<'_>> = panels.iter().map(|panel| (panel.name, panel)).collect();
+    let mut asked: HashSet<&UnitId> = HashSet::new();
+    for unit in all.iter().filter(|unit| is_meant(&unit.setup.id)) {
+        match unit.setup.panel.as_ref().and_then(|name| panels.get(name)) {
+            Some(panel) if unit.is_settled() => weigh_member(unit, panel, &mut asked, &mut found),
+            _ => weigh(unit, &mut found),
+        }
     }
     found.ready = found.blockers.is_empty();
     found
+}
+
+/// A settled member of a panel goes in only if it is the one.
+fn weigh_member<'a>(unit: &Unit, panel: &Panel<'a>, asked: &mut HashSet<&'a UnitId>, found: &mut Reconciliation) {
+    let id = &unit.setup.id;
+    let is_decided = !matches!(unit.disposition, Disposition::Unreviewed);
+    match panel.choice() {
+        Choice::Member(chosen) if chosen == id => weigh(unit, found),
+        // It was passed over by the word on another one.
+        Choice::Member(_) => found.excluded.push(id.clone()),
+        Choice::Several(named) if named.contains(&id) && !matches!(unit.disposition, Disposition::Applied { .. }) => {
+            let others: Vec<&str> = named.into_iter().filter(|other| *other != id).map(UnitId::as_str).collect();
+            let why = format!("{} of its panel was taken too, and at most one member lands", others.join(", "));
+            let hint = format!("prun exclude {id} -m WHY");
+            found.blockers.push(Blocker { unit: id.clone(), why, hint });
+        }
+        Choice::Several(named) if !named.contains(&id) => found.excluded.push(id.clone()),
+        Choice::Open if !is_decided && unit.setup.mode == Mode::Write => {
+            if asked.insert(panel.name) {
+                found.blockers.push(unchosen(panel));
+            }
+        }
+        Choice::Open | Choice::Nobody | Choice::Several(_) => weigh(unit, found),
+    }
+}
+
+fn unchosen(panel: &Panel<'_>) -> Blocker {
+    let name = panel.name;
+    let good = panel.members.iter().filter(|unit| unit.outcome() == Some(&Outcome::Succeeded)).count();
+    let why = format!("a panel of {} ({good} succeeded), and none is chosen: at most one lands", panel.members.len());
+    let first = panel.members.iter().find(|unit| unit.outcome() == Some(&Outcome::Succeeded));
+    let example = first.or(panel.members.first()).map_or(name.as_str(), |unit| unit.setup.id.as_str());
+    Blocker {
+        unit: name.clone(),
+        why,
+        hint: format!("prun compare {name}, then prun accept {example} -m WHY or another"),
+    }
 }
 
 fn weigh(unit: &Unit, found: &mut Reconciliation) {
@@ -260,6 +315,7 @@ mod tests {
             executors: vec!["command".parse().unwrap()],
             retries: 0,
             owns: case.owns.iter().map(ToString::to_string).collect(),
+            panel: None,
             priority: 0,
             budget: Budget::default(),
         };
@@ -390,6 +446,109 @@ mod tests {
         let found = reconcile([&unit]);
         assert!(!found.ready);
         assert_eq!(found.blockers[0].why, "it is queued");
+    }
+
+    /// A member of the panel `p` that changed a file.
+    fn member(id: &str, state: Option<Outcome>, disposition: Disposition) -> Unit {
+        let mut member = unit(Case { outcome: state, disposition, ..GOOD });
+        member.setup.id = id.parse().unwrap();
+        member.setup.panel = Some("p".parse().unwrap());
+        member
+    }
+
+    /// What becomes of two members of a panel and a unit beside them: who lands, and what blocks.
+    fn of_panel(units: &[Unit], only: &[&str]) -> String {
+        let units: Vec<&Unit> = units.iter().collect();
+        let found = reconcile_only(&units, |unit| only.is_empty() || only.contains(&unit.as_str()));
+        let lands = found.landing.iter().map(|landing| landing.unit.to_string());
+        let blocks =
+            found.blockers.iter().map(|blocker| format!("BLOCKS {}: {}; {}", blocker.unit, blocker.why, blocker.hint));
+        lands.chain(blocks).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn of_a_panel_that_one_lands_which_the_user_chose() {
+        let good = || Some(Outcome::Succeeded);
+        let failed = || Some(Outcome::Failed(Cause::ExitCode));
+        let (undecided, excluded) = (|| Disposition::Unreviewed, || Disposition::Excluded { why: "no".into() });
+        let applied = || Disposition::Applied { tree: "t".into() };
+        let pair = |a, b| [member("p-a", good(), a), member("p-b", good(), b), unit(GOOD)];
+        insta::assert_snapshot!(of_panel(&pair(undecided(), undecided()), &[]), @r##"
+        u
+        BLOCKS p: a panel of 2 (2 succeeded), and none is chosen: at most one lands; prun compare p, then prun accept p-a -m WHY or another
+        "##);
+        insta::assert_snapshot!(of_panel(&pair(undecided(), undecided()), &["p-b"]), @"BLOCKS p: a panel of 2 (2 succeeded), and none is chosen: at most one lands; prun compare p, then prun accept p-a -m WHY or another");
+        assert_eq!(of_panel(&pair(undecided(), undecided()), &["u"]), "u", "what nobody asks for is no matter");
+        assert_eq!(of_panel(&pair(accepted(false), undecided()), &[]), "p-a\nu");
+        assert_eq!(of_panel(&pair(accepted(false), undecided()), &["p-b"]), "");
+        assert_eq!(of_panel(&pair(excluded(), undecided()), &[]), "p-b\nu");
+        assert_eq!(of_panel(&pair(excluded(), excluded()), &[]), "u");
+        assert_eq!(of_panel(&pair(applied(), undecided()), &["p-b"]), "");
+        assert_eq!(of_panel(&pair(applied(), excluded()), &[]), "u");
+        insta::assert_snapshot!(of_panel(&pair(applied(), accepted(false)), &["p-b"]), @"BLOCKS p-b: p-a of its panel was taken too, and at most one member lands; prun exclude p-b -m WHY");
+        insta::assert_snapshot!(of_panel(&pair(accepted(false), accepted(false)), &["p-a"]), @"BLOCKS p-a: p-b of its panel was taken too, and at most one member lands; prun exclude p-a -m WHY");
+        let half = [member("p-a", None, undecided()), member("p-b", good(), accepted(false))];
+        insta::assert_snapshot!(of_panel(&half, &[]), @r##"
+        p-b
+        BLOCKS p-a: it is queued; wait for it, or stop it: prun stop p-a
+        "##);
+        let failed = [member("p-a", failed(), undecided()), member("p-b", good(), undecided())];
+        insta::assert_snapshot!(of_panel(&failed, &[]), @"BLOCKS p: a panel of 2 (1 succeeded), and none is chosen: at most one lands; prun compare p, then prun accept p-b -m WHY or another");
+        let readers = pair(undecided(), undecided()).map(|mut unit| {
+            unit.setup.mode = Mode::Read;
+            unit
+        });
+        assert_eq!(of_panel(&readers, &[]), "", "answers that change nothing need no choice");
+    }
+
+    use proptest::prelude::*;
+
+    fn dispositions() -> impl Strategy<Value = Disposition> {
+        prop_oneof![
+            3 => Just(Disposition::Unreviewed),
+            2 => any::<bool>().prop_map(accepted),
+            2 => Just(Disposition::Excluded { why: "no".into() }),
+            1 => Just(Disposition::Applied { tree: "t".into() }),
+        ]
+    }
+
+    fn outcomes() -> impl Strategy<Value = Option<Outcome>> {
+        let outcomes =
+            [Some(Outcome::Succeeded), Some(Outcome::Succeeded), Some(Outcome::Failed(Cause::ExitCode)), None];
+        prop::sample::select(outcomes.to_vec())
+    }
+
+    proptest! {
+        /// Whatever was said of whom, whoever is asked for, in whatever mode: never two members of a panel together,
+        /// none after another one, and none that nobody named.
+        #[test]
+        fn at_most_one_member_of_a_panel_ever_lands(
+            units in prop::collection::vec((0..3_u8, any::<bool>(), outcomes(), dispositions()), 1..9),
+            only in any::<u16>(),
+        ) {
+            let make = |(at, (panel, reads, outcome, disposition)): (usize, (u8, bool, Option<Outcome>, Disposition))| {
+                let mut member = member(&format!("u{at}"), outcome, disposition);
+                member.setup.panel = (panel > 0).then(|| format!("p{panel}").parse().unwrap());
+                member.setup.mode = if reads { Mode::Read } else { Mode::Write };
+                member
+            };
+            let units: Vec<Unit> = units.into_iter().enumerate().map(make).collect();
+            let all: Vec<&Unit> = units.iter().collect();
+            let place = |id: &UnitId| all.iter().position(|unit| unit.setup.id == *id).unwrap();
+            let found = reconcile_only(&all, |id| only & (1 << place(id)) != 0);
+            for panel in panels(all.iter().copied()) {
+                let lands = |unit: &&&Unit| found.landing.iter().any(|landing| landing.unit == unit.setup.id);
+                let landing: Vec<&&Unit> = panel.members.iter().filter(lands).collect();
+                prop_assert!(landing.len() <= 1, "{landing:?}");
+                let Some(one) = landing.first() else { continue };
+                let others = || panel.members.iter().filter(|unit| unit.setup.id != one.setup.id);
+                let has_landed = |unit: &&Unit| matches!(unit.disposition, Disposition::Applied { .. });
+                prop_assert!(!others().any(has_landed), "another one has landed");
+                let is_out = |unit: &&Unit| matches!(unit.disposition, Disposition::Excluded { .. });
+                let is_named = matches!(one.disposition, Disposition::Accepted { .. }) || others().all(is_out);
+                prop_assert!(is_named, "{one:?}");
+            }
+        }
     }
 
     fn notes(case: Case) -> Vec<(NoteKind, Vec<String>)> {

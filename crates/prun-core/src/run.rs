@@ -381,6 +381,7 @@ pub(crate) mod tests {
             executors: vec!["codex".parse().unwrap()],
             retries: 1,
             owns: Vec::new(),
+            panel: None,
             priority: 0,
             budget: Budget::default(),
         };

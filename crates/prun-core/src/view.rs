@@ -6,6 +6,7 @@ use crate::budget::Level;
 use crate::event::{Guard, Mode};
 use crate::ids::UnitId;
 use crate::outcome::{Channel, Outcome};
+use crate::panel::{Choice, Panel, panels};
 use crate::run::{PastHold, RunState};
 use crate::time::Timestamp;
 use crate::unit::{AttemptRecord, Disposition, Unit, UnitState};
@@ -40,6 +41,8 @@ pub struct RunView {
     pub counts: Counts,
     /// Each unit.
     pub units: Vec<UnitView>,
+    /// Panels: units with the same work, of which at most one lands.
+    pub panels: Vec<PanelView>,
     /// Executors on which no unit starts for now.
     pub holds: Vec<HoldView>,
     /// Holds that are over, oldest first.
@@ -57,6 +60,33 @@ pub struct RunView {
     pub landing_trouble: Option<String>,
     /// What to give `wait --since` to hear of what comes next.
     pub next: u64,
+}
+
+/// A panel at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct PanelView {
+    /// Its name.
+    pub panel: String,
+    /// Its units.
+    pub members: Vec<String>,
+    /// The one that lands, where the user has said so.
+    pub chosen: Option<String>,
+    /// All members are over, and the run cannot land before one is chosen.
+    pub is_open: bool,
+}
+
+impl PanelView {
+    fn of(panel: &Panel<'_>) -> Self {
+        Self {
+            panel: panel.name.to_string(),
+            members: panel.members.iter().map(|unit| unit.setup.id.to_string()).collect(),
+            chosen: match panel.choice() {
+                Choice::Member(unit) => Some(unit.to_string()),
+                Choice::Open | Choice::Nobody | Choice::Several(_) => None,
+            },
+            is_open: panel.is_open(),
+        }
+    }
 }
 
 /// A budget of which 80 % or more are spent.
@@ -259,6 +289,7 @@ impl RunView {
             tokens: run.tokens(),
             counts: Counts::of(run),
             units: run.units.iter().map(|unit| UnitView::of(unit, now)).collect(),
+            panels: panels(&run.units).iter().map(PanelView::of).collect(),
             holds: holds(run, now),
             past_holds: run.past_holds.iter().map(|hold| PastHoldView::of(hold, run)).collect(),
             budgets: run.levels.iter().map(BudgetView::of).collect(),
@@ -297,7 +328,7 @@ impl Counts {
 }
 
 impl UnitView {
-    fn of(unit: &Unit, now: Timestamp) -> Self {
+    pub(crate) fn of(unit: &Unit, now: Timestamp) -> Self {
         let last = unit.attempts.last();
         let facts = unit.facts();
         let result = facts.and_then(|facts| facts.result.as_ref());

@@ -7,7 +7,7 @@ use prun_core::budget::Budget;
 use prun_core::event::Mode;
 use prun_core::ids::ExecutorName;
 use prun_core::plan::schema::{RawDefaults, RawDuration, RawExecutor, RawPlan, RawUnit, reference};
-use prun_core::plan::{CommandLine, Dirty, Format, PlanFile, TEMPLATE, parse, render, schema};
+use prun_core::plan::{CommandLine, Dirty, Format, PlanFile, ResultFrom, TEMPLATE, parse, render, schema};
 use serde_json::{Value, json};
 
 const FULL: &str = include_str!("fixtures/full.toml");
@@ -33,7 +33,9 @@ fn a_plan_with_every_key_is_resolved() {
     let plan = parse(FULL, Format::Toml).unwrap();
     assert_eq!(plan.dirty, Some(Dirty::Include));
     assert_eq!(plan.verify, Some(CommandLine::Argv(vec!["cargo".into(), "test".into(), "--workspace".into()])));
-    let [csv, callers, mail, fmt] = plan.units.as_slice() else { panic!("{plan:?}") };
+    let [csv, callers, mail, fmt, judge_codex, judge_claude, lint_1, lint_2] = plan.units.as_slice() else {
+        panic!("{plan:?}")
+    };
     assert_eq!(csv.mode, Mode::Write);
     assert_eq!(csv.executors.iter().map(ExecutorName::as_str).collect::<Vec<_>>(), ["codex", "command"]);
     assert_eq!(csv.command, Some(CommandLine::Argv(vec!["./worker.sh".into(), String::new()])));
@@ -51,6 +53,9 @@ fn a_plan_with_every_key_is_resolved() {
     assert!(mail.is_session() && mail.checkout);
     assert_eq!(fmt.executors[0].as_str(), "command", "a command of its own is closer than the default executor");
     assert_eq!(fmt.command.as_ref().unwrap().argv(), ["sh", "-c", "cargo fmt"]);
+    assert_eq!((judge_codex.id.as_str(), judge_claude.id.as_str()), ("judge-codex", "judge-claude"));
+    assert_eq!((judge_claude.executors[0].as_str(), judge_claude.mode), ("claude", Mode::Read));
+    assert_eq!((lint_1.result, lint_2.result), (ResultFrom::Stdout, ResultFrom::Stdout));
     assert!(!format!("{plan:?}").contains("true\""), "Debug shows no value of a variable");
 }
 
@@ -213,8 +218,20 @@ executor = "codex""#,
 owns = ["x"]"#,
         r#"effort = "very high""#,
         r#"model = "--model""#,
-        r#"panel = 3"#,
         r#"result = "json""#,
+        r#"result = "stdout""#,
+        r#"panel = 3"#,
+        r#"panel = ["codex"]"#,
+        r#"panel = ["codex", "codex"]"#,
+        r#"panel = ["codex", "claude"]
+executor = "codex""#,
+        r#"panel = ["codex", "claude"]
+samples = 2"#,
+        r#"panel = ["codex", "claude"]
+command = "x""#,
+        r#"panel = ["codex", "command"]"#,
+        r#"samples = 1"#,
+        r#"samples = 9"#,
         r#"idle-timeout = "1m""#,
         "verify = \"a\\u0000\"",
         "\"k\\u001b[2J\" = 1",
@@ -242,10 +259,23 @@ owns = ["x"]"#,
     hint: say mode = "write"
     p.toml:5:10: `effort` is one word of at most 128 ASCII characters without a leading dash
     p.toml:5:9: `model` is one word of at most 128 ASCII characters without a leading dash
-    p.toml:5:1: `panel`: not yet
-    hint: several executors on one task will come; leave it out
-    p.toml:5:1: `result`: not yet
-    hint: other kinds of result will come; leave it out
+    p.toml:5:10: `result` is "file" or "stdout", not `json`
+    p.toml:5:10: `result` is for a unit with a `command` of its own
+    hint: other executors have theirs in the configuration
+    p.toml:5:9: `panel` wants a name or an array of names, not an integer
+    p.toml:5:9: `panel` has 2 to 8 executors, not 1
+    hint: executor = … names a single one; samples = 3 asks it three times
+    p.toml:5:19: `panel` has `codex` twice
+    p.toml:6:12: the unit has both `panel` and `executor`
+    hint: leave `executor` out: the panel names who does it
+    p.toml:6:11: the unit has both `panel` and `samples`
+    hint: leave one out: `panel` names executors, `samples` asks one several times
+    p.toml:6:11: `command` is given, but the executor is `codex`, `claude`
+    hint: leave `executor` out, or say executor = "command"
+    p.toml:5:9: the executor `command` needs a `command`
+    hint: for example: command = ["python3", "fix.py"]
+    p.toml:5:11: `samples` is 2 to 8, not 1
+    p.toml:5:11: `samples` is 2 to 8, not 9
     p.toml:5:1: unknown key `idle-timeout`
     hint: did you mean `idle_timeout`?
     p.toml:5:10: `verify` holds a NUL character
@@ -352,7 +382,8 @@ fn the_plan_that_init_writes_passes_and_every_example_in_it_too() {
         })
         .collect();
     let plan = parse(&uncommented.join("\n"), Format::Toml).unwrap_or_else(|p| panic!("{}", render(&p, "t")));
-    assert_eq!(plan.units.len(), 2);
+    let ids: Vec<&str> = plan.units.iter().map(|unit| unit.id.as_str()).collect();
+    assert_eq!(ids, ["first-1", "first-2", "report"]);
     assert_eq!((plan.jobs, plan.depth), (Some(6), 1));
 }
 
@@ -383,6 +414,59 @@ fn the_format_is_told_by_name_or_first_character() {
     assert_eq!(Format::of("a.JSON", ""), Format::Json);
     assert_eq!(Format::of("-", "\n {"), Format::Json);
     assert_eq!(Format::of("prun.toml", "version = 1"), Format::Toml);
+}
+
+fn members(line: &str) -> Vec<String> {
+    let plan = format!("version = 1\n[[unit]]\nid = \"a\"\nprompt = \"x\"\nowns = [\"src/**\"]\n{line}\n");
+    let plan = parse(&plan, Format::Toml).unwrap_or_else(|p| panic!("{}", render(&p, "p")));
+    let member = |unit: &prun_core::plan::UnitPlan| {
+        assert_eq!(unit.panel.as_ref().map(ToString::to_string).as_deref(), Some("a"));
+        assert_eq!((unit.prompt.text(), unit.owns.len()), (Some("x"), 1), "all have the same work");
+        let executors: Vec<&str> = unit.executors.iter().map(ExecutorName::as_str).collect();
+        format!("{} {}{}", unit.id, executors.join(","), if unit.command.is_some() { " its command" } else { "" })
+    };
+    plan.units.iter().map(member).collect()
+}
+
+#[test]
+fn a_panel_is_a_unit_for_each_executor_and_samples_are_units_alike() {
+    assert_eq!(members("panel = [\"claude\", \"codex\"]"), ["a-claude claude", "a-codex codex"]);
+    let mixed = "panel = [\"codex\", \"command\"]\ncommand = \"./w\"\nresult = \"stdout\"";
+    assert_eq!(members(mixed), ["a-codex codex", "a-command command its command"]);
+    assert_eq!(members("samples = 3"), ["a-1 codex", "a-2 codex", "a-3 codex"]);
+    let named = "samples = 2\nexecutor = [\"codex\", \"claude\"]";
+    assert_eq!(members(named), ["a-1 codex,claude", "a-2 codex,claude"]);
+}
+
+#[test]
+fn members_of_panels_have_names_of_their_own() {
+    let unit = |id: &str, more: &str| format!("[[unit]]\nid = \"{id}\"\nprompt = \"x\"\n{more}\n");
+    let plan = |units: &[String]| problems(&format!("version = 1\n{}", units.concat()));
+    let panel = "panel = [\"codex\", \"claude\"]";
+    insta::assert_snapshot!(plan(&[unit("a-codex", ""), unit("a", panel), unit("A-CLAUDE", ""), unit("a", "")]), @r##"
+    p.toml:9:9: the id `a-codex` is taken by the unit at 3:6
+    hint: give it a name of its own: it names a directory and the unit in every command
+    p.toml:11:6: the id `A-CLAUDE` is equal but for case to `a-claude` at 9:9
+    hint: give it a name of its own: it names a directory and the unit in every command
+    p.toml:15:6: the id `a` is taken by the unit at 7:6
+    hint: give it a name of its own: it names a directory and the unit in every command
+    "##);
+    insta::assert_snapshot!(plan(&[unit(&"x".repeat(60), panel)]), @r##"
+    p.toml:5:9: a member of the panel has no usable id: the unit id "xxxxxxxxxxxxxxxxxxxxxxxx"… has 66 bytes; at most 64 are allowed
+    p.toml:5:9: a member of the panel has no usable id: the unit id "xxxxxxxxxxxxxxxxxxxxxxxx"… has 67 bytes; at most 64 are allowed
+    "##);
+    let defaults = "version = 1\n[defaults]\npanel = [\"codex\", \"claude\"]\nsamples = 2\n";
+    insta::assert_snapshot!(problems(&format!("{defaults}{}", unit("a", ""))), @r##"
+    p.toml:3:1: `panel` is each unit's own, not a default
+    p.toml:4:1: `samples` is each unit's own, not a default
+    "##);
+    let map = "version = 1\n[[map]]\nname = \"m\"\nlist = [1]\nprompt = \"x\"\nsamples = 2\n";
+    insta::assert_snapshot!(problems(map), @r##"
+    p.toml:6:1: `samples`: a row is done by one unit
+    hint: give a unit of its own to what is to be asked several times
+    "##);
+    let many: Vec<String> = (0..1_251).map(|n| unit(&format!("u{n}"), "samples = 8")).collect();
+    insta::assert_snapshot!(plan(&many), @"p.toml:1:1: the plan has 10008 units with those of its panels; at most 10000 are allowed");
 }
 
 /// A generated file of the docs is what the code says; `PRUN_UPDATE=1` writes it.
@@ -467,11 +551,12 @@ prop_compose! {
         prompt in words(),
         file in any::<bool>(),
         owns in prop::option::of(prop::collection::btree_set("[a-z]{1,4}(/[a-z*]{1,3}){0,2}", 0..3)),
+        samples in prop::option::of(2..=8u32),
         settings in defaults(),
     ) -> RawUnit {
         let (prompt, prompt_file) = if file { (None, Some(prompt)) } else { (Some(prompt), None) };
         let owns = owns.map(|owns| owns.into_iter().collect());
-        RawUnit { id: "u".parse().expect("valid"), prompt, prompt_file, owns, deliverables: None, settings }
+        RawUnit { id: "u".parse().expect("valid"), prompt, prompt_file, owns, deliverables: None, panel: None, samples, settings }
     }
 }
 

@@ -142,6 +142,7 @@ fn units(plan: &PlanFile) -> Vec<UnitSetup> {
         executors: unit.executors.clone(),
         retries: unit.retries,
         owns: unit.owns.clone(),
+        panel: unit.panel.clone(),
         priority: unit.priority,
         budget: unit.budget,
     };

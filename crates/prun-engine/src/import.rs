@@ -371,6 +371,7 @@ impl Importer<'_> {
             executors: plan.units[0].executors.clone(),
             retries: 0,
             owns: Vec::new(),
+            panel: None,
             priority: 0,
             budget: prun_core::budget::Budget::default(),
         };

@@ -48,6 +48,7 @@ pub fn expand(plan: &mut PlanFile, dir: &Path) -> Result<(), Vec<Problem>> {
     let mut problems = Vec::new();
     let mut ids: HashMap<String, String> =
         plan.units.iter().map(|unit| (lower(&unit.id), "a unit of the plan".to_owned())).collect();
+    ids.extend(plan.units.iter().filter_map(|unit| Some((lower(unit.panel.as_ref()?), "a panel".to_owned()))));
     let mut made = Vec::new();
     for map in &mut plan.maps {
         match rows(map, dir) {

@@ -4,6 +4,7 @@ use prun_core::answer::{
     BriefView, CheckView, DiffView, ErrorView, EventView, ExecutorsView, LandedView, ResultView, RunsView, StartedView,
     StoryView, WaitView,
 };
+use prun_core::comparison::CompareView;
 use prun_core::finding::Report;
 use prun_core::reconcile::Reconciliation;
 use prun_core::usage::UsageView;
@@ -38,6 +39,7 @@ pub(crate) const SHAPES: &[Shape] = &[
     shape::<BriefView>("brief", "prun result --brief --json"),
     shape::<StoryView>("explain", "prun explain UNIT --json"),
     shape::<DiffView>("diff", "prun diff --json"),
+    shape::<CompareView>("compare", "prun compare --json"),
     shape::<Reconciliation>("reconcile", "prun reconcile --json"),
     shape::<DryRun>("integrate", "prun integrate --dry-run --json"),
     shape::<LandedView>("landed", "prun integrate --tree TREE --json"),

@@ -39,6 +39,7 @@ pub fn check(plan: &PlanFile, world: &GateWorld) -> Gate {
     let tracked = world.repo.as_ref().and_then(|repo| repo.tracked.as_deref());
     gate.warnings.extend(owns::warnings(plan, tracked));
     gate.warnings.extend(unchecked(plan));
+    gate.warnings.extend(one_model_for_several(plan));
     check_guard(plan, world, &mut gate);
     gate.problems.sort();
     gate
@@ -170,6 +171,17 @@ fn size(bytes: u64) -> String {
         let tenths = bytes / (size / 10);
         format!("{}.{} {unit}", tenths / 10, tenths % 10)
     })
+}
+
+/// A model is one client's word; of another vendor's client it says nothing.
+fn one_model_for_several(plan: &PlanFile) -> Option<Warning> {
+    // Members stand beside each other.
+    let is_mixed = |pair: &&[UnitPlan]| pair[0].panel == pair[1].panel && pair[0].executors != pair[1].executors;
+    let mut units = plan.units.windows(2).filter(is_mixed).map(|pair| &pair[0]);
+    let unit = units.find(|unit| unit.panel.is_some() && unit.model.is_some())?;
+    let (panel, model) = (unit.panel.as_ref()?, unit.model.as_ref()?);
+    let message = format!("every executor of the panel {panel} is told the model {}", shown(model, 40));
+    Some(Warning { place: unit.places.executor, message })
 }
 
 /// Units of the command line stand in no plan that could be changed, and are left out.

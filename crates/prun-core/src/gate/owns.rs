@@ -3,12 +3,13 @@
 //! Units are compared by files, not by patterns: by the tracked files of the base, and by one made-up file for each
 //! pattern, so that patterns over files that are still to be written are compared too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::event::Mode;
 use crate::gate::check::{Warning, names};
+use crate::ids::UnitId;
 use crate::plan::problem::shown;
 use crate::plan::{PlanFile, UnitPlan};
 
@@ -17,7 +18,10 @@ const MOST_COMPARISONS: usize = 2_000_000;
 
 /// What is to be said about the plan's `owns`.
 pub(super) fn warnings(plan: &PlanFile, tracked: Option<&[String]>) -> Vec<Warning> {
+    // Members of a panel own the same on purpose, because at most one of them lands: the first stands for all.
+    let mut panels = HashSet::new();
     let writers = plan.units.iter().filter(|unit| unit.mode == Mode::Write && !unit.owns.is_empty());
+    let writers = writers.filter(|unit| unit.panel.as_ref().is_none_or(|panel| panels.insert(panel)));
     let claims: Vec<Claim<'_>> = writers.filter_map(Claim::new).collect();
     let files = Files::new(tracked.unwrap_or_default(), &claims);
     let owned = Owned::new(&claims, &files);
@@ -44,6 +48,11 @@ impl<'a> Claim<'a> {
         Some(Self { unit, patterns: matcher(&unit.owns)? })
     }
 
+    /// The unit's, or its panel's.
+    fn name(&self) -> &UnitId {
+        self.unit.panel.as_ref().unwrap_or(&self.unit.id)
+    }
+
     fn owns(&self, path: &str) -> bool {
         owns(&self.patterns, path)
     }
@@ -57,7 +66,7 @@ impl<'a> Claim<'a> {
         let idle: Vec<String> = self.unit.owns.iter().filter(idle).map(|pattern| shown(pattern, 60)).collect();
         (!idle.is_empty()).then(|| Warning {
             place: self.unit.places.owns,
-            message: format!("{} owns {}, where the base has no file", self.unit.id, idle.join(", ")),
+            message: format!("{} owns {}, where the base has no file", self.name(), idle.join(", ")),
         })
     }
 }
@@ -154,7 +163,7 @@ fn overlap(owners: &[usize], files: &[&File], claims: &[Claim<'_>]) -> Warning {
         [first, more @ ..] => format!("{} and {} more", first.name, more.len()),
     };
     let word = if owners.len() == 2 { "both" } else { "all" };
-    let who = names(owners.iter().map(|number| &claims[*number].unit.id));
+    let who = names(owners.iter().map(|number| claims[*number].name()));
     // The later unit is the one to change.
     let place = owners.last().and_then(|number| claims[*number].unit.places.owns);
     Warning { place, message: format!("{who} {word} own {what}") }
@@ -212,6 +221,21 @@ mod tests {
         let plan = parse(&plan, Format::Toml).unwrap();
         let tracked: Vec<String> = tracked.iter().map(|path| (*path).to_owned()).collect();
         warnings(&plan, Some(&tracked)).into_iter().map(|warning| warning.message).collect()
+    }
+
+    #[test]
+    fn members_of_a_panel_own_the_same_on_purpose() {
+        let unit =
+            |id: &str, more: &str| format!("[[unit]]\nid = \"{id}\"\nprompt = \"x\"\nowns = [\"src/a.rs\"]\n{more}\n");
+        let told = |units: &[String]| {
+            let plan = parse(&format!("version = 1\n{}", units.concat()), Format::Toml).unwrap();
+            let warnings = warnings(&plan, Some(&["src/a.rs".to_owned()]));
+            warnings.into_iter().map(|warning| warning.message).collect::<Vec<_>>()
+        };
+        let (panel, samples) = (unit("p", "panel = [\"codex\", \"claude\"]"), unit("s", "samples = 3"));
+        assert_eq!(told(std::slice::from_ref(&panel)), [""; 0]);
+        assert_eq!(told(&[panel.clone(), unit("u", "")]), ["p, u both own src/a.rs"]);
+        assert_eq!(told(&[panel, samples]), ["p, s both own src/a.rs"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::event::Mode;
 use crate::ids::ExecutorName;
 use crate::plan::model::{
     COMMAND_EXECUTOR, CommandLine, DEFAULT_EXECUTOR, DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES,
-    Dirty, Env, PLAN_VERSION, PlanFile, PlanPlaces, Prompt, UnitPlaces, UnitPlan,
+    Dirty, Env, PLAN_VERSION, PlanFile, PlanPlaces, Prompt, ResultFrom, UnitPlaces, UnitPlan,
 };
 use crate::plan::problem::Problem;
 use crate::plan::read::MAX_UNITS;
@@ -68,6 +68,7 @@ fn unit(number: usize, prompt: &str, options: &AdHoc) -> UnitPlan {
         mode: options.mode,
         executors: executors(options),
         command: options.command.clone(),
+        result: ResultFrom::File,
         prompt: Prompt::Inline(prompt.to_owned()),
         owns: Vec::new(),
         verify: None,
@@ -80,6 +81,7 @@ fn unit(number: usize, prompt: &str, options: &AdHoc) -> UnitPlan {
         idle_millis: Some(DEFAULT_IDLE_MILLIS),
         first_output_millis: Some(DEFAULT_FIRST_OUTPUT_MILLIS),
         budget: Budget::default(),
+        panel: None,
         row: None,
         priority: 0,
         checkout: true,

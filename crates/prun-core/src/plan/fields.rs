@@ -5,13 +5,6 @@ use std::ops::RangeInclusive;
 use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Value};
 
-/// Keys that a later version gives life to. They are refused, because a plan that says "budget" and runs without one lies.
-const NOT_YET: [(&str, &str); 3] = [
-    ("panel", "several executors on one task"),
-    ("samples", "several attempts at one task side by side"),
-    ("result", "other kinds of result"),
-];
-
 /// Keys that other tools have for an order of tasks.
 const DEPENDENCIES: [&str; 6] = ["needs", "depends_on", "depends-on", "dependsOn", "requires", "after"];
 
@@ -229,9 +222,6 @@ fn unknown(entry: &Entry, known: &[&'static str]) -> Problem {
     if DEPENDENCIES.contains(&key) {
         return Problem::new(entry.place, format!("{name}: units are independent; use a second run"))
             .hint("put what must come later into a plan of its own, and run it when this one is integrated");
-    }
-    if let Some((_, what)) = NOT_YET.iter().find(|(later, _)| *later == key) {
-        return Problem::new(entry.place, format!("{name}: not yet")).hint(format!("{what} will come; leave it out"));
     }
     let problem = Problem::new(entry.place, format!("unknown key {name}"));
     match nearest(key, known) {

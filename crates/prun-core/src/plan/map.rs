@@ -1,7 +1,5 @@
 //! `[[map]]`: units from rows. The rows themselves are read by whoever can read files.
 
-use std::collections::HashMap;
-
 use serde_json::{Map as Object, Value as Json};
 
 use crate::plan::fields::{self, Fields, Given, Item};
@@ -97,6 +95,3 @@ fn plain(value: Value) -> Option<Json> {
         Value::Array(_) | Value::Table(_) | Value::Other(_) => None,
     }
 }
-
-/// Names of maps, apart from those of units.
-pub(super) type Names = HashMap<String, (String, Place)>;

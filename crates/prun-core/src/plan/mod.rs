@@ -9,6 +9,7 @@ pub mod duration;
 mod fields;
 mod map;
 pub mod model;
+mod panel;
 pub mod problem;
 mod prompts;
 mod read;
@@ -17,7 +18,7 @@ mod settings;
 mod tree;
 
 pub use ad_hoc::{AdHoc, ad_hoc};
-pub use model::{CommandLine, Dirty, Env, PlanFile, Prompt, UnitPlan};
+pub use model::{CommandLine, Dirty, Env, PlanFile, Prompt, ResultFrom, UnitPlan};
 pub use problem::{Place, Problem, render};
 pub use prompts::{MAX_PROMPT_BYTES, NamedBy, NamedFile, fill_prompts};
 pub use read::{Format, MAX_PLAN_BYTES, MAX_UNITS, check_owned, parse};

@@ -119,6 +119,9 @@ pub struct UnitPlan {
     pub executors: Vec<ExecutorName>,
     /// The worker's command line, for the executor `command` alone.
     pub command: Option<CommandLine>,
+    /// Where the result of `command` comes from.
+    #[serde(default, skip_serializing_if = "ResultFrom::is_file")]
+    pub result: ResultFrom,
     /// What the worker is told.
     pub prompt: Prompt,
     /// What it may change, gitignore-style; empty: anything. Always empty for a read unit.
@@ -141,6 +144,9 @@ pub struct UnitPlan {
     pub idle_millis: Option<u64>,
     /// Milliseconds until the first output; `None`: no limit.
     pub first_output_millis: Option<u64>,
+    /// The panel that it is a member of: units with the same work, of which at most one lands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub panel: Option<UnitId>,
     /// The row that it was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<Row>,
@@ -173,6 +179,24 @@ pub enum Dirty {
     Include,
     /// Units do not see it.
     Ignore,
+}
+
+/// Where a command's result comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResultFrom {
+    /// The file that the brief names.
+    #[default]
+    File,
+    /// What it prints.
+    Stdout,
+}
+
+impl ResultFrom {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+    fn is_file(&self) -> bool {
+        *self == Self::File
+    }
 }
 
 /// A command of the plan: text for `sh -c`, or a program with its arguments.

@@ -9,8 +9,9 @@ use crate::plan::fields::{self, Fields, Given, Item};
 use crate::plan::map;
 use crate::plan::model::{
     DEFAULT_FIRST_OUTPUT_MILLIS, DEFAULT_IDLE_MILLIS, DEFAULT_RETRIES, Dirty, MAX_DEPTH, MapPlan, PLAN_VERSION,
-    PlanFile, PlanPlaces, Prompt, UnitPlaces, UnitPlan,
+    PlanFile, PlanPlaces, Prompt, ResultFrom, UnitPlaces, UnitPlan,
 };
+use crate::plan::panel::{self, Ask};
 use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::settings::{self, Settings};
 use crate::plan::tree::{self, Node, Value};
@@ -21,6 +22,9 @@ pub const MAX_PLAN_BYTES: usize = 4 << 20;
 pub const MAX_UNITS: usize = 10_000;
 /// The most units at once that a plan may ask for.
 const MAX_JOBS: u32 = 1_000;
+/// Names that were given, in lower case: as they are written, and where.
+type Ids = HashMap<String, (String, Place)>;
+
 const START: Place = Place { line: 1, column: 1 };
 
 /// How a plan is written down. Both have the same keys.
@@ -134,7 +138,7 @@ fn read_defaults(fields: &mut Fields, problems: &mut Vec<Problem>) -> Settings {
     let entries = fields.read("defaults", problems, fields::table).value().unwrap_or_default();
     let mut fields = Fields::new(entries);
     let settings = settings::read(&mut fields, problems);
-    for key in ["id", "prompt", "prompt_file", "owns", "deliverables"] {
+    for key in ["id", "prompt", "prompt_file", "owns", "deliverables", "panel", "samples"] {
         if let Some(entry) = fields.take_stray(key) {
             problems.push(Problem::new(entry.place, format!("`{key}` is each unit's own, not a default")));
         }
@@ -150,19 +154,20 @@ fn read_maps(fields: &mut Fields, defaults: &Settings, problems: &mut Vec<Proble
         Given::Missing => Vec::new(),
         Given::Bad => return None,
     };
-    let mut names = map::Names::new();
+    let mut names = Ids::new();
     let maps: Vec<_> = nodes.into_iter().map(|node| read_map(node, defaults, &mut names, problems)).collect();
     maps.into_iter().collect()
 }
 
 /// `None` only where a problem was noted.
-fn read_map(node: Node, defaults: &Settings, names: &mut map::Names, problems: &mut Vec<Problem>) -> Option<MapPlan> {
+fn read_map(node: Node, defaults: &Settings, names: &mut Ids, problems: &mut Vec<Problem>) -> Option<MapPlan> {
     let Value::Table(entries) = node.value else {
         problems.push(Problem::new(node.place, format!("a map is a table, not {}", node.value.kind())));
         return None;
     };
     map::read(&mut Fields::new(entries), node.place, problems, |fields, problems| {
-        read_unit_fields(fields, node.place, defaults, names, problems)
+        panel::refuse(fields, problems);
+        read_unit_fields(fields, node.place, defaults, None, names, problems)
     })
 }
 
@@ -185,7 +190,14 @@ fn read_units(
     let mut ids = HashMap::new();
     // Read them all before the first failure counts, so that every problem is told.
     let units: Vec<_> = nodes.into_iter().map(|node| read_unit(node, defaults, &mut ids, problems)).collect();
-    units.into_iter().collect()
+    let units: Option<Vec<Vec<UnitPlan>>> = units.into_iter().collect();
+    let units: Vec<UnitPlan> = units?.into_iter().flatten().collect();
+    if units.len() > MAX_UNITS {
+        let message =
+            format!("the plan has {} units with those of its panels; at most {MAX_UNITS} are allowed", units.len());
+        problems.push(Problem::new(START, message));
+    }
+    Some(units)
 }
 
 fn unit_nodes(item: Item<'_>) -> Result<Vec<Node>, Problem> {
@@ -200,18 +212,29 @@ fn unit_nodes(item: Item<'_>) -> Result<Vec<Node>, Problem> {
     }
 }
 
-/// `None` only where a problem was noted.
-fn read_unit(
-    node: Node,
-    defaults: &Settings,
-    ids: &mut HashMap<String, (String, Place)>,
-    problems: &mut Vec<Problem>,
-) -> Option<UnitPlan> {
+/// The unit, or the members of the panel that it is. `None` only where a problem was noted.
+fn read_unit(node: Node, defaults: &Settings, ids: &mut Ids, problems: &mut Vec<Problem>) -> Option<Vec<UnitPlan>> {
     let Value::Table(entries) = node.value else {
         problems.push(Problem::new(node.place, format!("a unit is a table, not {}", node.value.kind())));
         return None;
     };
-    read_unit_fields(&mut Fields::new(entries), node.place, defaults, ids, problems)
+    read_members(&mut Fields::new(entries), node.place, defaults, ids, problems)
+}
+
+/// `None` only where a problem was noted.
+fn read_members(
+    fields: &mut Fields,
+    place: Place,
+    defaults: &Settings,
+    ids: &mut Ids,
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<UnitPlan>> {
+    let ask = Ask::read(fields, problems);
+    let unit = read_unit_fields(fields, place, defaults, ask.as_ref(), ids, problems)?;
+    Some(match ask {
+        Some(ask) => ask.members(&unit, problems, |id, place| taken(id, place, ids)),
+        None => vec![unit],
+    })
 }
 
 /// `None` only where a problem was noted.
@@ -219,7 +242,8 @@ fn read_unit_fields(
     fields: &mut Fields,
     unit: Place,
     defaults: &Settings,
-    ids: &mut HashMap<String, (String, Place)>,
+    ask: Option<&Ask>,
+    ids: &mut Ids,
     problems: &mut Vec<Problem>,
 ) -> Option<UnitPlan> {
     let (id, id_place) = read_id(fields, unit, ids, problems);
@@ -229,11 +253,20 @@ fn read_unit_fields(
     let owns = fields.read("owns", problems, |item| owns(item, mode));
     let deliverables = fields.read("deliverables", problems, |item| item.texts(deliverable)).value();
     fields.finish(problems);
-    let (executors, executor_place) = settings::executors_of(&own, defaults);
+    let of_panel = ask.and_then(Ask::executors);
+    if let (Some(_), Given::Value(_, place)) = (&of_panel, &own.executors) {
+        let problem = Problem::new(*place, "the unit has both `panel` and `executor`");
+        problems.push(problem.hint("leave `executor` out: the panel names who does it"));
+    }
+    let (executors, executor_place) = of_panel.unwrap_or_else(|| settings::executors_of(&own, defaults));
     let command = settings::command_of(&own, defaults, &executors, executor_place.or(Some(unit)));
     let command = command.unwrap_or_else(|problem| {
         problems.push(problem);
         None
+    });
+    let result = settings::result_of(&own, defaults, command.as_ref()).unwrap_or_else(|problem| {
+        problems.push(problem);
+        ResultFrom::File
     });
     if let (Mode::Write, Given::Value(false, place)) = (mode, &own.checkout) {
         problems.push(Problem::new(*place, "`checkout` = false is for read units").hint("say mode = \"read\""));
@@ -243,6 +276,7 @@ fn read_unit_fields(
         mode,
         executors,
         command,
+        result,
         prompt: prompt?,
         places: UnitPlaces { id: id_place, executor: executor_place, prompt: prompt_place, owns: owns.place() },
         owns: owns.value().unwrap_or_default(),
@@ -256,6 +290,7 @@ fn read_unit_fields(
         idle_millis: settings::closest(&own.idle_timeout, &defaults.idle_timeout).unwrap_or(Some(DEFAULT_IDLE_MILLIS)),
         first_output_millis: settings::closest(&own.first_output_timeout, &defaults.first_output_timeout)
             .unwrap_or(Some(DEFAULT_FIRST_OUTPUT_MILLIS)),
+        panel: None,
         row: None,
         budget: settings::closest(&own.budget, &defaults.budget).unwrap_or_default(),
         priority: settings::closest(&own.priority, &defaults.priority).unwrap_or(0),
@@ -266,7 +301,7 @@ fn read_unit_fields(
 fn read_id(
     fields: &mut Fields,
     unit: Place,
-    ids: &mut HashMap<String, (String, Place)>,
+    ids: &mut Ids,
     problems: &mut Vec<Problem>,
 ) -> (Option<UnitId>, Option<Place>) {
     const HINT: &str = "an id is 1 to 64 of A-Z a-z 0-9 _ - and begins without a dash";
@@ -284,7 +319,7 @@ fn read_id(
 }
 
 /// Ids become names of directories, which some file systems take for equal when only the case differs.
-fn taken(id: &UnitId, place: Place, ids: &mut HashMap<String, (String, Place)>) -> Option<Problem> {
+fn taken(id: &UnitId, place: Place, ids: &mut Ids) -> Option<Problem> {
     const HINT: &str = "give it a name of its own: it names a directory and the unit in every command";
     let text = id.as_str();
     let problem = match ids.get(&text.to_ascii_lowercase()) {
@@ -419,12 +454,12 @@ mod tests {
             in_schema(&schema["properties"]["budget"])
         );
         let unit = accepted(|fields| {
-            read_unit_fields(fields, START, &defaults(), &mut HashMap::new(), &mut Vec::new());
+            read_members(fields, START, &defaults(), &mut HashMap::new(), &mut Vec::new());
         });
         assert_eq!(unit, in_schema(&schema["properties"]["unit"]["items"]));
         let map = accepted(|fields| {
             map::read(fields, START, &mut Vec::new(), |fields, problems| {
-                read_unit_fields(fields, START, &defaults(), &mut HashMap::new(), problems)
+                read_unit_fields(fields, START, &defaults(), None, &mut HashMap::new(), problems)
             });
         });
         assert_eq!(map, in_schema(&schema["properties"]["map"]["items"]));

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::event::{Guard, Mode};
 use crate::ids::{ExecutorName, UnitId};
-use crate::plan::model::{CommandLine, Dirty};
+use crate::plan::model::{CommandLine, Dirty, ResultFrom};
 
 /// A plan: independent units of work on one repository, and how they are run and checked.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -99,6 +99,15 @@ pub struct RawUnit {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     pub deliverables: Option<Vec<String>>,
+    /// Executors that all get this prompt, 2 to 8: the unit becomes a unit for each, `ID-EXECUTOR`, of which at most one
+    /// lands, by name. Instead of `executor`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<String>>", length(min = 2, max = 8))]
+    pub panel: Option<Vec<ExecutorName>>,
+    /// How many times the work is done side by side, 2 to 8: units `ID-1`, `ID-2`, of which at most one lands, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 8))]
+    pub samples: Option<u32>,
     /// The keys that `[defaults]` may have too.
     #[serde(flatten)]
     pub settings: RawDefaults,
@@ -158,6 +167,10 @@ pub struct RawDefaults {
     /// The worker's command line, for the executor `command`. The prompt is on its standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandLine>,
+    /// Where the result of `command` comes from: `file`, the one that the brief names, or `stdout`, what it prints.
+    /// Default: `file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<ResultFrom>,
     /// The unit's own check, run in its clone after the worker: a unit that fails it has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<CommandLine>,

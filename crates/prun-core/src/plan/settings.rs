@@ -6,7 +6,7 @@ use crate::budget::Budget;
 use crate::event::Mode;
 use crate::ids::ExecutorName;
 use crate::plan::fields::{Fields, Given, Item, Site};
-use crate::plan::model::{COMMAND_EXECUTOR, CommandLine, DEFAULT_EXECUTOR, Env, MAX_RETRIES};
+use crate::plan::model::{COMMAND_EXECUTOR, CommandLine, DEFAULT_EXECUTOR, Env, MAX_RETRIES, ResultFrom};
 use crate::plan::problem::{Place, Problem, quoted};
 use crate::plan::tree::{Entry, Node, Value};
 use crate::plan::{budget, duration};
@@ -17,6 +17,7 @@ pub(super) struct Settings {
     pub(super) mode: Given<Mode>,
     pub(super) executors: Given<Vec<ExecutorName>>,
     pub(super) command: Given<CommandLine>,
+    pub(super) result: Given<ResultFrom>,
     pub(super) verify: Given<CommandLine>,
     pub(super) effort: Given<String>,
     pub(super) model: Given<String>,
@@ -42,6 +43,8 @@ pub(super) fn read(fields: &mut Fields, problems: &mut Vec<Problem>) -> Settings
         mode: fields.read("mode", problems, |item| item.word(&[("write", Mode::Write), ("read", Mode::Read)])),
         executors: fields.read("executor", problems, executors),
         command: fields.read("command", problems, command_line),
+        result: fields
+            .read("result", problems, |item| item.word(&[("file", ResultFrom::File), ("stdout", ResultFrom::Stdout)])),
         verify: fields.read("verify", problems, command_line),
         effort: fields.read("effort", problems, client_word),
         model: fields.read("model", problems, client_word),
@@ -91,6 +94,19 @@ pub(super) fn command_of(
         }
         (true, Given::Missing, Given::Missing) => Err(Problem::new(place, "the executor `command` needs a `command`")
             .hint("for example: command = [\"python3\", \"fix.py\"]")),
+    }
+}
+
+/// Where the result of the unit's command comes from, and what does not fit between `result` and `executor`.
+pub(super) fn result_of(
+    own: &Settings,
+    defaults: &Settings,
+    command: Option<&CommandLine>,
+) -> Result<ResultFrom, Problem> {
+    match (&own.result, command) {
+        (Given::Value(_, at), None) => Err(Problem::new(*at, "`result` is for a unit with a `command` of its own")
+            .hint("other executors have theirs in the configuration")),
+        _ => Ok(closest(&own.result, &defaults.result).filter(|_| command.is_some()).unwrap_or_default()),
     }
 }
 
@@ -151,7 +167,8 @@ fn argv(site: Site, nodes: Vec<Node>) -> Result<Vec<String>, Problem> {
     }
 }
 
-fn executors(item: Item<'_>) -> Result<Vec<ExecutorName>, Problem> {
+/// A name, or several in order.
+pub(super) fn executors(item: Item<'_>) -> Result<Vec<ExecutorName>, Problem> {
     let site = item.site;
     let names = match item.value {
         Value::String(_) => vec![item.checked(|name| usable(&name).map(|()| name))?],

@@ -129,8 +129,40 @@ impl Supervisor {
             let hint = format!("read it with `prun result {id}`, then `prun accept {id} --salvaged -m WHY`");
             return Err((format!("the result of {id} was only salvaged from its output"), Some(hint)));
         }
+        let passed_over = self.passed_over_by(id)?;
+        for other in &passed_over {
+            let why = format!("{id} of its panel is taken: {why}");
+            self.record_unit(other, UnitEvent::Excluded { why }, now);
+        }
         self.record_unit(id, UnitEvent::Accepted { why, salvaged }, now);
-        Ok(format!("{id} is accepted"))
+        Ok(match passed_over.as_slice() {
+            [] => format!("{id} is accepted"),
+            [other] => format!("{id} is accepted; {other} stays out"),
+            others => format!("{id} is accepted; {} of its panel stay out", others.len()),
+        })
+    }
+
+    /// The other members of its panel, which stay out when it is accepted: at most one of them lands.
+    fn passed_over_by(&self, id: &UnitId) -> Result<Vec<UnitId>, Refusal> {
+        let Some(panel) = self.known(id)?.setup.panel.clone() else { return Ok(Vec::new()) };
+        let others = self.run.units.iter().filter(|unit| unit.setup.panel.as_ref() == Some(&panel));
+        let mut passed_over = Vec::new();
+        for other in others.filter(|unit| unit.setup.id != *id) {
+            let name = &other.setup.id;
+            if !other.is_settled() {
+                let hint = format!("wait for it, or `prun stop {name}`, then choose");
+                return Err((format!("{name} of the same panel is {}", other.state.name()), Some(hint)));
+            }
+            match other.disposition {
+                Disposition::Applied { .. } => {
+                    let message = format!("{name} of the same panel has landed, and at most one of them does");
+                    return Err((message, Some("`prun undo` takes the landing back".to_owned())));
+                }
+                Disposition::Excluded { .. } => {}
+                Disposition::Unreviewed | Disposition::Accepted { .. } => passed_over.push(name.clone()),
+            }
+        }
+        Ok(passed_over)
     }
 
     fn exclude(&mut self, id: &UnitId, why: String, now: Now) -> Obeyed {
@@ -140,9 +172,20 @@ impl Supervisor {
     }
 
     fn unreview(&mut self, id: &UnitId, now: Now) -> Obeyed {
-        self.reviewable(id)?;
+        let unit = self.reviewable(id)?;
+        let is_choice = matches!(unit.disposition, Disposition::Accepted { .. });
+        let panel = unit.setup.panel.clone().filter(|_| is_choice);
         self.record_unit(id, UnitEvent::Unreviewed, now);
-        Ok(format!("{id} is undecided again"))
+        let Some(panel) = panel else { return Ok(format!("{id} is undecided again")) };
+        // Who was passed over for it comes back with it.
+        let is_out = |unit: &&Unit| {
+            unit.setup.panel.as_ref() == Some(&panel) && matches!(unit.disposition, Disposition::Excluded { .. })
+        };
+        let others: Vec<UnitId> = self.run.units.iter().filter(is_out).map(|unit| unit.setup.id.clone()).collect();
+        for other in &others {
+            self.record_unit(other, UnitEvent::Unreviewed, now);
+        }
+        Ok(format!("{panel} is undecided again"))
     }
 
     fn release_by_hand(&mut self, executor: ExecutorName, now: Now) -> Obeyed {

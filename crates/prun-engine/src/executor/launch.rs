@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use prun_core::plan::ResultFrom;
+
 use super::program::{self, ProgramProblem};
 use super::registry::{Executor, Kind};
 use super::stream::StreamKind;
@@ -21,6 +23,8 @@ pub struct LaunchRequest<'a> {
     pub effort: Option<&'a str>,
     /// The unit's own command (`sh -c TEXT` for a string in the plan).
     pub command: Option<&'a [String]>,
+    /// Where the result of that command comes from.
+    pub result: ResultFrom,
     /// The client's session to go on with.
     pub resume: Option<&'a str>,
     /// For people: Codex is asked for no event stream, and none is read.
@@ -94,7 +98,11 @@ pub fn launch_with(
         Kind::Command => {
             let argv = command::argv(executor, request, &path)?;
             let prompt = command::prompt_channel(&argv, request.prompt_bytes)?;
-            Ok(Some(WorkerSpec { prompt, ..worker(argv, executor.stream) }))
+            let stream = match request.result {
+                ResultFrom::Stdout => StreamKind::Text,
+                ResultFrom::File => executor.stream,
+            };
+            Ok(Some(WorkerSpec { prompt, ..worker(argv, stream) }))
         }
         Kind::Codex => {
             let found = program::find(&codex::program(executor, &var), &path)?;
@@ -168,6 +176,9 @@ mod tests {
         let own = ["make".to_owned(), "-k".to_owned()];
         let request = LaunchRequest { command: Some(&own), ..LaunchRequest::default() };
         assert_eq!(argv("command", &request).unwrap(), "make -k");
+        let prints = LaunchRequest { result: ResultFrom::Stdout, ..request };
+        let stream = |request| start("command", request, "").unwrap().unwrap().stream;
+        assert_eq!((stream(&request), stream(&prints)), (StreamKind::Plain, StreamKind::Text));
         assert_eq!(argv("own", &LaunchRequest::default()).unwrap(), "/bin/cat -");
         assert_eq!(start("session", &LaunchRequest::default(), ""), Ok(None));
     }

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use prun_core::event::{Event, EventKind, RunEvent, UnitEvent};
 use prun_core::ids::{Seq, UnitId};
 use prun_core::outcome::CheckFacts;
-use prun_core::reconcile::{Blocker, Reconciliation, reconcile};
+use prun_core::reconcile::{Blocker, Reconciliation, reconcile_only};
 use prun_core::run::RunState;
-use prun_core::unit::Disposition;
+use prun_core::unit::{Disposition, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::wall_now;
@@ -203,8 +203,8 @@ impl<'a> Desk<'a> {
         let resolved = options.resolved;
         let merge = if resolved { Some(self.merge()?.ok_or(LandingError::NoLanding("continue"))?) } else { None };
         let only = merge.as_ref().map_or(&options.only, |merge| &merge.only);
-        let is_meant = |unit: &&prun_core::unit::Unit| only.is_empty() || only.contains(&unit.setup.id);
-        let mut reconciliation = reconcile(self.state.units.iter().filter(is_meant));
+        let all: Vec<&Unit> = self.state.units.iter().collect();
+        let mut reconciliation = reconcile_only(&all, |unit| only.is_empty() || only.contains(unit));
         let setup = self.state.setup.as_ref().ok_or(LandingError::NoRepository)?;
         let (Some(repo), Some(base_tree)) = (setup.repo.clone(), setup.base_tree.clone()) else {
             return Err(LandingError::NoRepository);

@@ -86,6 +86,7 @@ impl Workshop {
             model: order.unit.model.as_deref(),
             effort: order.unit.effort.as_deref(),
             command: command.as_deref(),
+            result: order.unit.result,
             resume: resumes.as_ref().map(|resumed| resumed.session.as_str()),
             version: self.version(executor),
             prompt_bytes: Some(prompt.len() as u64),

@@ -5,6 +5,7 @@ pub(crate) mod brief;
 pub(crate) mod check;
 pub(crate) mod clean;
 pub(crate) mod clone;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod diff;

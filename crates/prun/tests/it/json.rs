@@ -65,7 +65,8 @@ fn the_schemas_in_the_docs_are_up_to_date_and_the_page_names_each() {
 #[test]
 fn what_is_printed_is_as_published() {
     let fails = unit("bad", "echo oops; exit 3");
-    let units = [unit("a", "echo a > a.txt; result 'wrote a'"), unit("b", "echo b >> src/one.txt; result"), fails];
+    let ask = unit("ask", "echo x > repo/x.txt; result yes none") + "mode = \"read\"\nsamples = 2\n";
+    let units = [unit("a", "echo a > a.txt; result 'wrote a'"), unit("b", "echo b >> src/one.txt; result"), fails, ask];
     let env = place("verify = \"test -e README.md\"\n[defaults]\nretries = 0", &units);
     let mut seen = Vec::new();
     let mut check = |name: &str, line: &str, code: i32| -> Value {
@@ -96,6 +97,7 @@ fn what_is_printed_is_as_published() {
     check("explain", &format!("explain {run}/bad --json"), 0);
     check("diff", &format!("diff {run} --json"), 0);
     check("diff", &format!("diff {run}/b --json"), 0);
+    check("compare", &format!("compare {run}/ask --json"), 0);
     check("reconcile", &format!("reconcile {run} --json"), 5);
     assert_eq!(env.prun_args(&["exclude", &run, "-m", "x"]).code, 2);
     assert_eq!(env.prun_args(&["exclude", &format!("{run}/bad"), "-m", "wrong"]).code, 0);

@@ -25,6 +25,7 @@ mod ledger;
 mod map;
 mod mcp;
 mod observe;
+mod panels;
 mod real;
 mod recovery;
 mod scale;

@@ -7,10 +7,12 @@ use crate::budget::Budget;
 use crate::event::{Mode, RunSetup, UnitSetup};
 use crate::outcome::tests::good_facts;
 use crate::outcome::{CheckFacts, ClientError, Exit, FinalEvent, Usage};
+use crate::panel::panels;
 use crate::policy::{MOST_REPEATS_OF_A_UNIT, Spends, run_allowance};
 use crate::run::RunState;
 use crate::schedule::{Account, Capacity};
 use crate::time::Timestamp;
+use crate::unit::Disposition;
 
 pub(super) const JOBS: u32 = 3;
 pub(super) const SLOTS: u32 = 2;
@@ -94,6 +96,8 @@ fn setup(units: usize, retries: u32) -> RunSetup {
         executors: vec!["codex".parse().unwrap(), "command".parse().unwrap()],
         retries,
         owns: Vec::new(),
+        // Two of them do the same work.
+        panel: (units > 2 && number < 2).then(|| "p".parse().unwrap()),
         priority: 0,
         budget: Budget::default(),
     };
@@ -366,6 +370,10 @@ impl World {
         for name in EXECUTORS {
             let on = |unit: &&Unit| unit.attempts.last().is_some_and(|last| last.executor.as_str() == name);
             assert!(self.replayed.active().filter(on).count() <= SLOTS as usize, "more units on {name} than slots");
+        }
+        for panel in panels(&self.replayed.units) {
+            let accepted = |unit: &&&Unit| matches!(unit.disposition, Disposition::Accepted { .. });
+            assert!(panel.members.iter().filter(accepted).count() <= 1, "two members of a panel are taken");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use jiff::SignedDuration;
 use prun_core::ids::ExecutorName;
+use prun_core::plan::ResultFrom;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -52,16 +53,6 @@ pub(super) struct Table {
     account: Option<Spanned<String>>,
     stagger: Option<Spanned<String>>,
     env: Option<BTreeMap<Spanned<String>, String>>,
-}
-
-/// Where a command's result comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ResultFrom {
-    /// The file that the brief names.
-    File,
-    /// What it prints.
-    Stdout,
 }
 
 #[derive(Deserialize)]

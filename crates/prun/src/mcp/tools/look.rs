@@ -18,6 +18,7 @@ use super::super::answer::{Answer, BODY, piece};
 use super::super::call::Call;
 use super::super::shared::Shared;
 use super::{RunArgs, UnitArgs};
+use crate::commands::compare::{self as comparisons, Bounds};
 use crate::commands::{diff as changes, logs as tails, result as results, usage as usages};
 use crate::context::Intent;
 use crate::error::{CliError, CliResult};
@@ -214,6 +215,16 @@ fn file(change: &FileChange) -> Value {
     let kind = (change.kind != ChangeKind::Modified).then_some(change.kind);
     let is_binary = change.added.is_none();
     json!({"path": change.path, "kind": kind, "added": change.added, "removed": change.removed, "binary": is_binary})
+}
+
+pub(super) fn compare(shared: &Shared, args: &UnitArgs, _: &Call) -> CliResult<Answer> {
+    let name = match &args.run {
+        Some(run) if !args.unit.contains('/') => format!("{run}/{}", args.unit),
+        _ => args.unit.clone(),
+    };
+    let (run, panel) = comparisons::find(&shared.context, &name)?;
+    let view = comparisons::compare(&shared.context, &run, &panel, Bounds::STAT)?;
+    Ok(Answer::new(comparisons::table(&view).join("\n"), &view))
 }
 
 pub(super) fn usage(shared: &Shared, args: &RunArgs, _: &Call) -> CliResult<Answer> {

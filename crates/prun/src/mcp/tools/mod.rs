@@ -119,6 +119,12 @@ pub(super) fn all() -> Vec<ToolSpec> {
             Look,
             look::diff,
         ),
+        ToolSpec::new(
+            "compare",
+            "The members of a panel side by side: outcome, check, changes, cost. Then result and diff of each, and accept one: at most one lands.",
+            Look,
+            look::compare,
+        ),
         ToolSpec::new("usage", "Tokens and time of a run, by unit and by executor.", Look, look::usage),
         ToolSpec::new(
             "retry",
@@ -129,7 +135,7 @@ pub(super) fn all() -> Vec<ToolSpec> {
         ToolSpec::new("stop", "End a unit, or without unit the whole run. What was done is kept.", Weigh, decide::stop),
         ToolSpec::new(
             "accept",
-            "Let a unit land although it did not succeed. Only on the user's word; recorded with why.",
+            "Let a unit land although it did not succeed, or take it of its panel (the others stay out). Only on the user's word; recorded with why.",
             Act,
             decide::accept,
         ),

@@ -130,6 +130,30 @@ fn a_unit_that_fails_is_looked_at_retried_and_left_out() {
 }
 
 #[test]
+fn of_a_panel_a_session_lands_one_member() {
+    let work = unit("p", "echo $PRUN_UNIT > p.txt; result $PRUN_UNIT") + "samples = 2\n";
+    let env = place("", &[work]);
+    let mut client = Client::new(&env);
+    assert!(client.good("check", json!({})).0.starts_with("ok 2 units"));
+    let run = client.good("start", json!({})).1["run"].as_str().unwrap().to_owned();
+    assert_eq!(client.wait_for_end(&run)["woke"], "attention");
+    for only in [json!([]), json!(["p-1"]), json!(["p-1", "p-2"])] {
+        let (text, _) = client.bad("integrate", json!({"run": run, "only": only}));
+        assert!(text.contains("BLOCKS p  a panel of 2"), "{text}");
+    }
+    let (text, view) = client.good("compare", json!({"run": run, "unit": "p"}));
+    assert!(text.contains("p.txt"), "{text}");
+    assert_eq!(view["members"].as_array().unwrap().len(), 2);
+    client.good("accept", json!({"run": run, "unit": "p-2", "why": "the user likes it"}));
+    let (_, tried) = client.good("integrate", json!({"run": run}));
+    client.good("integrate", json!({"run": run, "tree": tried["tree"]}));
+    assert_eq!(env.read("p.txt"), "p-2\n");
+    client.bad("accept", json!({"run": run, "unit": "p-1", "why": "too"}));
+    drop(client);
+    env.assert_all_gone();
+}
+
+#[test]
 fn a_unit_without_its_result_is_accepted_by_name() {
     let env = place("[defaults]\nretries = 0", &[unit("a", "echo a > a.txt; echo done anyway")]);
     let mut client = Client::new(&env);

@@ -105,6 +105,7 @@ fn message(random: &mut Random) -> Vec<u8> {
         "retry",
         "stop",
         "accept",
+        "compare",
         "exclude",
         "submit",
         "reconcile",

@@ -63,6 +63,7 @@ fn the_inspector_lists_and_calls_every_tool() {
         ("logs", &["unit=bad"], true),
         ("brief", &["unit=a"], true),
         ("diff", &["unit=a", "file=a.txt"], true),
+        ("compare", &["unit=a"], false),
         ("usage", &[], true),
         ("reconcile", &[], true),
         ("accept", &["unit=bad", "why=nothing to land"], false),
