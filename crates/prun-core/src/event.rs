@@ -327,6 +327,9 @@ pub struct RunSetup {
     pub guard: Option<Guard>,
     /// How many units may run at once.
     pub jobs: u32,
+    /// The user said how many. Else it is the sum of the executors' slots, and each keeps to its own.
+    #[serde(default)]
+    pub jobs_are_chosen: bool,
     /// Whether the plan has a check for the base and the combination.
     pub verifies: bool,
     /// What the run may spend.

@@ -396,6 +396,7 @@ pub(crate) mod tests {
             unseen: 0,
             guard: None,
             jobs: 1,
+            jobs_are_chosen: false,
             verifies: false,
             budget: Budget::default(),
             units: vec![unit],

@@ -129,6 +129,7 @@ fn setup(loaded: &LoadedPlan, survey: &Survey, base: Option<&Base>, jobs: u32) -
         unseen: count(plan.dirty != Some(Dirty::Include)),
         guard: plan.guard.filter(|_| base.is_some()),
         jobs,
+        jobs_are_chosen: plan.jobs.is_some(),
         budget: plan.budget,
         verifies: plan.verify.is_some() && base.is_some(),
         units: units(plan),

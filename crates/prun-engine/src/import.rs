@@ -386,6 +386,7 @@ impl Importer<'_> {
             unseen: 0,
             guard: None,
             jobs: 1,
+            jobs_are_chosen: false,
             verifies: false,
             budget: prun_core::budget::Budget::default(),
             units: found.iter().map(unit).collect(),

@@ -10,6 +10,7 @@ use prun_core::unit::Unit;
 use prun_core::view::RunView;
 use prun_engine::clock::wall_now;
 use prun_engine::control::{self, ControlError};
+use prun_engine::depth::Depth;
 use prun_engine::driver::{DriverError, command_offline};
 use prun_engine::executor::Registry;
 use prun_engine::files::Durability;
@@ -164,9 +165,9 @@ impl Context {
     }
 
     fn newest_run(&self, cards: &[RunCard], intent: Intent) -> CliResult<OpenRun> {
-        let here = self.repository();
-        let ours: Vec<&RunCard> = cards.iter().filter(|card| card.belongs(here.as_deref(), &self.cwd)).collect();
+        let ours = self.runs_here(cards);
         let Some(newest) = ours.last() else {
+            let here = self.repository();
             let place = here.map_or_else(|| "in this home".to_owned(), |repo| format!("of {}", repo.display()));
             return Err(CliError::usage(format!("there is no run {place}")).hint("`prun run` starts one"));
         };
@@ -176,6 +177,19 @@ impl Context {
         }
         self.ui.say(format!("run {} ({})", run.card.run.short(), run.card.title));
         Ok(run)
+    }
+
+    /// The runs that are meant by whoever names none: those of this repository, or, for a person in a unit's
+    /// workspace, the run that it belongs to. Workers are in workspaces too, and no run is theirs to change.
+    fn runs_here<'a>(&self, cards: &'a [RunCard]) -> Vec<&'a RunCard> {
+        let place =
+            self.home.runs().canonicalize().ok().and_then(|runs| self.cwd.strip_prefix(runs).ok().map(PathBuf::from));
+        let name = place.as_deref().and_then(|place| place.iter().next());
+        if let Some(name) = name.filter(|_| Depth::current().level == 0) {
+            return cards.iter().filter(|card| name == card.run.as_str()).collect();
+        }
+        let here = self.repository();
+        cards.iter().filter(|card| card.belongs(here.as_deref(), &self.cwd)).collect()
     }
 
     /// Off a terminal nobody sees which run was taken, so it has to be clear.
@@ -260,9 +274,7 @@ impl Context {
 
     /// Whether the newest run of this repository has a unit of that name.
     fn newest_has(&self, cards: &[RunCard], unit: &str) -> bool {
-        let here = self.repository();
-        let newest = cards.iter().rev().find(|card| card.belongs(here.as_deref(), &self.cwd));
-        let run = newest.and_then(|card| self.open(card.clone()).ok());
+        let run = self.runs_here(cards).last().and_then(|card| self.open((*card).clone()).ok());
         run.is_some_and(|run| run.state.units.iter().any(|known| known.setup.id.as_str() == unit))
     }
 

@@ -27,13 +27,30 @@ pub(super) fn warnings(plan: &PlanFile, tracked: Option<&[String]>) -> Vec<Warni
     let owned = Owned::new(&claims, &files);
     let mut warnings = owned.overlaps(&claims, &files);
     if tracked.is_some() {
-        warnings.extend(claims.iter().filter_map(|claim| claim.owns_nothing(&files)));
+        warnings.extend(own_nothing(&claims, &files));
     }
     if !owned.complete {
         let message = "too many units and files to compare every `owns`; overlaps may be missing here".to_owned();
         warnings.push(Warning { place: None, message });
     }
     warnings
+}
+
+/// Units whose patterns match no file of the base: new files, or a slip. More than three mean it, and are told at once.
+fn own_nothing(claims: &[Claim<'_>], files: &Files) -> Vec<Warning> {
+    let idle: Vec<(&Claim<'_>, String)> =
+        claims.iter().filter_map(|claim| Some((claim, claim.idle_patterns(files)?))).collect();
+    let warning = |claim: &Claim<'_>, message| Warning { place: claim.unit.places.owns, message };
+    if let [(first, patterns), _, _, _, ..] = &idle[..] {
+        let (count, id) = (idle.len(), first.name());
+        let others = names(idle[1..].iter().map(|(claim, _)| claim.name()));
+        let message = format!("{count} units own paths where the base has no file: {id} ({patterns}), {others}");
+        return vec![warning(first, message)];
+    }
+    let single = |(claim, patterns): (&Claim<'_>, String)| {
+        warning(claim, format!("{} owns {patterns}, where the base has no file", claim.name()))
+    };
+    idle.into_iter().map(single).collect()
 }
 
 /// A unit's patterns.
@@ -57,17 +74,15 @@ impl<'a> Claim<'a> {
         owns(&self.patterns, path)
     }
 
-    fn owns_nothing(&self, files: &Files) -> Option<Warning> {
+    /// The patterns that match no file of the base; `None` where there is none.
+    fn idle_patterns(&self, files: &Files) -> Option<String> {
         let idle = |pattern: &&String| {
             let Some(single) = matcher(std::slice::from_ref(*pattern)) else { return false };
             !pattern.starts_with('!')
                 && !files.below(root_of(pattern)).any(|file| file.tracked && owns(&single, &file.path))
         };
         let idle: Vec<String> = self.unit.owns.iter().filter(idle).map(|pattern| shown(pattern, 60)).collect();
-        (!idle.is_empty()).then(|| Warning {
-            place: self.unit.places.owns,
-            message: format!("{} owns {}, where the base has no file", self.name(), idle.join(", ")),
-        })
+        (!idle.is_empty()).then(|| idle.join(", "))
     }
 }
 
@@ -270,6 +285,8 @@ mod tests {
     fn patterns_without_a_file_are_named() {
         let told = told(&[&["src/**", "tests/csv/**", "!x"], &[]], &["src/a.rs"]);
         assert_eq!(told, ["u0 owns tests/csv/**, where the base has no file"]);
+        let told = self::told(&[&["a"], &["b"], &["c"], &["d", "e"]], &["src/a.rs"]);
+        assert_eq!(told, ["4 units own paths where the base has no file: u0 (a), u1, u2, u3"]);
     }
 
     #[test]

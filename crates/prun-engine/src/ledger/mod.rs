@@ -135,6 +135,7 @@ mod tests {
             unseen: 0,
             guard: None,
             jobs: 2,
+            jobs_are_chosen: false,
             verifies: false,
             budget: prun_core::budget::Budget::default(),
             units: vec![unit.clone()],

@@ -167,9 +167,11 @@ impl Workshop {
         // Where descriptors are few, units wait instead of failing for want of one.
         let room = process::units_within(process::descriptor_limit());
         let jobs = run.setup.as_ref().map_or(1, |setup| setup.jobs).min(room);
+        let are_chosen = run.setup.as_ref().is_some_and(|setup| setup.jobs_are_chosen);
         let capacity = |executor: &Executor| {
-            // The unit's own command has no account to protect: `jobs` alone bounds it.
-            let slots = if executor.is_unbounded() { executor.slots.max(jobs) } else { executor.slots };
+            // The unit's own command has no account to protect: `jobs` of the user's alone bounds it. A sum of slots
+            // is no word on commands: it has those of other executors in it.
+            let slots = if executor.is_unbounded() && are_chosen { executor.slots.max(jobs) } else { executor.slots };
             Capacity { slots, stagger_millis: executor.stagger_millis, is_agent: executor.shares_slots() }
         };
         let shared = self.registry.iter().filter(|executor| executor.shares_slots());

@@ -14,6 +14,7 @@ const PATTERNS: &[(&str, &str)] = &[
     (r" {2,}[0-9]+(ms|s|m)(?-u:\b)", "  [span]"),
     (r"(?-u:\b)[0-9]+(ms|s|m)(?-u:\b)", "[span]"),
     (r"(?-u:\b)next [0-9]+", "next [n]"),
+    (r"--since [0-9]+", "--since [seq]"),
     (r"(?-u:\b)git [0-9]+\.[0-9]+ ·", "git [version] ·"),
     (r"(?-u:\b)disk +[0-9.]+ [kMG]?B(?-u:\b)", "disk [n]"),
     (r"(?-u:\b)[0-9]+ MB are free", "[n] MB are free"),

@@ -31,5 +31,6 @@ mod recovery;
 mod scale;
 mod support;
 mod tidy;
+mod transcripts;
 mod walk;
 mod workspaces;

@@ -112,6 +112,7 @@ fn setup(units: usize, retries: u32) -> RunSetup {
         unseen: 0,
         guard: None,
         jobs: JOBS,
+        jobs_are_chosen: false,
         verifies: true,
         budget: budget(),
         units: (0..units).map(unit).collect(),
