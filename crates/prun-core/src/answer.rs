@@ -380,6 +380,26 @@ impl EventView {
     }
 }
 
+/// What was found about a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OfRun<T> {
+    /// [`VIEW_VERSION`].
+    pub version: u32,
+    /// The run's short name.
+    pub run: String,
+    /// What was found.
+    #[serde(flatten)]
+    pub found: T,
+}
+
+impl<T> OfRun<T> {
+    /// What was found about the run of that name.
+    #[must_use]
+    pub fn new(run: &str, found: T) -> Self {
+        Self { version: VIEW_VERSION, run: run.to_owned(), found }
+    }
+}
+
 /// What was done, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DoneView {

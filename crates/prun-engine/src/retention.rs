@@ -8,6 +8,7 @@ use prun_core::outcome::{AttemptFacts, Changes};
 use prun_core::run::RunState;
 use prun_core::unit::{AttemptRecord, Disposition, Unit};
 use rustix::fs::{FlockOperation, flock};
+use serde::{Serialize, Serializer};
 
 use crate::driver::{DriverError, read_state};
 use crate::files::FileError;
@@ -20,11 +21,13 @@ use crate::workspace::harvest::harvest;
 use crate::workspace::scratch::CHECKOUT;
 
 /// One workspace, or a directory that was left behind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Item {
     /// Its unit and attempt as `UNIT/ATTEMPT`, or what it is.
     pub name: String,
-    /// Where it is.
+    /// Where it is, lossy where not UTF-8.
+    #[serde(serialize_with = "lossy")]
+    #[schemars(with = "String")]
     pub path: PathBuf,
     /// Bytes on the disk.
     pub bytes: u64,
@@ -33,12 +36,16 @@ pub struct Item {
 }
 
 /// Why a workspace stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Keeps {
     /// Why, in a phrase.
     pub why: String,
     /// Naming the unit with `--discard` removes it all the same.
     pub discard: Option<UnitId>,
+}
+
+fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// A run that is being cleaned: its lock is held, so nothing of it begins.

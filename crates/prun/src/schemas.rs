@@ -1,8 +1,8 @@
 //! The published shapes of `--json`, by name. `docs/schema/` holds them as files.
 
 use prun_core::answer::{
-    BriefView, CheckView, DiffView, ErrorView, EventView, ExecutorsView, LandedView, ResultView, RunsView, StartedView,
-    StoryView, WaitView,
+    BriefView, CheckView, DiffView, ErrorView, EventView, ExecutorsView, LandedView, OfRun, ResultView, RunsView,
+    StartedView, StoryView, WaitView,
 };
 use prun_core::comparison::CompareView;
 use prun_core::finding::Report;
@@ -10,6 +10,8 @@ use prun_core::reconcile::Reconciliation;
 use prun_core::usage::UsageView;
 use prun_core::view::RunView;
 use prun_engine::integrate::DryRun;
+
+use crate::commands::clean::Cleaned;
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 
 /// A shape, and the command that prints it.
@@ -40,9 +42,10 @@ pub(crate) const SHAPES: &[Shape] = &[
     shape::<StoryView>("explain", "prun explain UNIT --json"),
     shape::<DiffView>("diff", "prun diff --json"),
     shape::<CompareView>("compare", "prun compare --json"),
-    shape::<Reconciliation>("reconcile", "prun reconcile --json"),
-    shape::<DryRun>("integrate", "prun integrate --dry-run --json"),
+    shape::<OfRun<Reconciliation>>("reconcile", "prun reconcile --json"),
+    shape::<OfRun<DryRun>>("integrate", "prun integrate --dry-run --json"),
     shape::<LandedView>("landed", "prun integrate --tree TREE --json"),
+    shape::<OfRun<Cleaned>>("clean", "prun clean --json"),
     shape::<UsageView>("usage", "prun usage --json"),
     shape::<Report>("doctor", "prun doctor --json"),
     shape::<ErrorView>("error", "any command with --json that fails, on stderr"),

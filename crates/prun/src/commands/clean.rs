@@ -1,13 +1,16 @@
 //! `prun clean`: removes workspaces that are no longer the only copy of anything.
 
+use prun_core::answer::OfRun;
 use prun_engine::driver::DriverError;
 use prun_engine::executor::escape_line;
 use prun_engine::retention::{Cleaning, Item};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::context::{Context, Intent};
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
-use crate::print::bytes;
+use crate::print::bytes as size;
 use crate::ui::Tone;
 
 /// Show which workspaces of a run could be removed, or remove them
@@ -21,6 +24,22 @@ pub(crate) struct Args {
     /// Also the workspace of this unit, though its work was not landed
     #[arg(long, value_name = "UNIT")]
     discard: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What takes room, and what of it may go or is gone.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Cleaned {
+    /// Those without `keeps` were removed; else they only could be.
+    removed: bool,
+    /// Bytes that were freed, or could be.
+    bytes: u64,
+    /// Each place.
+    items: Vec<Item>,
+    /// What could not be removed, and why.
+    failed: Vec<String>,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
@@ -35,20 +54,25 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     })?;
     let items = cleaning.look(&discard);
     let failed = if args.yes { cleaning.remove(&items) } else { Vec::new() };
-    for item in &items {
+    let failed: Vec<String> = failed.iter().map(|error| escape_line(&error.to_string())).collect();
+    let bytes = items.iter().filter(|item| item.keeps.is_none()).map(|item| item.bytes).sum();
+    let cleaned = Cleaned { removed: args.yes, bytes, items, failed };
+    let name = run.card.run.short();
+    if args.json {
+        context.ui.json(&OfRun::new(name, &cleaned))?;
+        return Ok(if cleaned.failed.is_empty() { ExitCode::Ok } else { ExitCode::Attention });
+    }
+    for item in &cleaned.items {
         show(context, item, args.yes)?;
     }
-    let sum: u64 = items.iter().filter(|item| item.keeps.is_none()).map(|item| item.bytes).sum();
-    if !failed.is_empty() {
-        let lines: Vec<String> = failed.iter().map(|error| escape_line(&error.to_string())).collect();
-        return Err(CliError::new(ExitCode::Attention, lines.join("\n")));
+    if !cleaned.failed.is_empty() {
+        return Err(CliError::new(ExitCode::Attention, cleaned.failed.join("\n")));
     }
-    let name = run.card.run.short();
     let discards: String = args.discard.iter().map(|unit| format!(" --discard {unit}")).collect();
-    context.ui.line(match (args.yes, sum) {
-        (true, _) => format!("freed {}", bytes(sum)),
+    context.ui.line(match (args.yes, bytes) {
+        (true, _) => format!("freed {}", size(bytes)),
         (false, 0) => "nothing can be removed".to_owned(),
-        (false, _) => format!("{} can be freed · next: prun clean {name}{discards} --yes", bytes(sum)),
+        (false, _) => format!("{} can be freed · next: prun clean {name}{discards} --yes", size(bytes)),
     })?;
     Ok(ExitCode::Ok)
 }
@@ -58,11 +82,11 @@ fn show(context: &Context, item: &Item, removed: bool) -> CliResult<()> {
     match &item.keeps {
         None => {
             let act = if removed { "removed" } else { "can go" };
-            ui.line(format!("{act}  {}  {}", item.name, bytes(item.bytes)))
+            ui.line(format!("{act}  {}  {}", item.name, size(item.bytes)))
         }
         Some(keeps) => {
             let hint = keeps.discard.as_ref().map(|unit| format!("   --discard {unit}")).unwrap_or_default();
-            let line = format!("stays   {}  {}  {}{hint}", item.name, bytes(item.bytes), escape_line(&keeps.why));
+            let line = format!("stays   {}  {}  {}{hint}", item.name, size(item.bytes), escape_line(&keeps.why));
             ui.line(ui.paint(&line, Tone::Dim))
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use prun_core::answer::LandedView;
+use prun_core::answer::{LandedView, OfRun};
 use prun_core::digest::{counted, duration};
 use prun_core::outcome::CheckFacts;
 use prun_core::view::VIEW_VERSION;
@@ -77,7 +77,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     if !args.json {
         show(context, &trial)?;
     } else if !lands {
-        context.ui.json(&trial.dry_run)?;
+        context.ui.json(&OfRun::new(run.card.run.short(), &trial.dry_run))?;
     }
     if args.resolve {
         return resolve(context, &desk, trial, &run);

@@ -1,5 +1,6 @@
 //! `prun reconcile`: whether a run may be integrated, and what stands in the way.
 
+use prun_core::answer::OfRun;
 use prun_core::reconcile::{Note, NoteKind, Reconciliation, reconcile};
 use prun_engine::executor::escape_line;
 
@@ -23,7 +24,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     context.warn_if_lost(&run);
     let found = reconcile(&run.state.units);
     if args.json {
-        context.ui.json(&found)?;
+        context.ui.json(&OfRun::new(run.card.run.short(), &found))?;
     } else {
         show(context.ui, &found, run.card.run.short())?;
     }

@@ -74,9 +74,7 @@ fn what_is_printed_is_as_published() {
         assert_eq!(printed.code, code, "{line}: {printed}");
         let document: Value =
             serde_json::from_str(&printed.stdout).unwrap_or_else(|error| panic!("{line}: {error}: {printed}"));
-        if name != "reconcile" && name != "integrate" {
-            assert_eq!(document["version"], 1, "{line}");
-        }
+        assert_eq!(document["version"], 1, "{line}");
         seen.push((name.to_owned(), document.clone()));
         document
     };
@@ -105,7 +103,10 @@ fn what_is_printed_is_as_published() {
     check("usage", &format!("usage {run} --json"), 0);
     check("integrate", &format!("integrate {run} --dry-run --json"), 0);
     let tree = tree_shown(&env.prun(&format!("integrate {run} --dry-run")));
+    check("clean", &format!("clean {run} --json"), 0);
     check("landed", &format!("integrate {run} --tree {tree} --json"), 0);
+    let cleaned = check("clean", &format!("clean {run} --yes --json"), 0);
+    assert!(cleaned["removed"] == true && cleaned["bytes"].as_u64() > Some(0), "{cleaned}");
 
     // How the machine is decides the exit code.
     seen.push(("doctor".to_owned(), serde_json::from_str(&env.prun("doctor --json").stdout).unwrap()));
@@ -157,4 +158,33 @@ fn a_stream_of_events_can_be_followed() {
     let last: Value = serde_json::from_str(printed.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(last["event"], "run-ended", "{printed}");
     env.assert_all_gone();
+}
+
+/// The commands without `--json`, and why.
+const WITHOUT: &[(&str, &[&str])] = &[
+    (
+        "changes something and says so in a sentence",
+        &["accept", "exclude", "unreview", "retry", "stop", "resume", "submit", "undo", "harvest", "ledger"],
+    ),
+    ("prints what it made: a path or a run's name", &["clone", "import", "init", "path"]),
+    ("prints a text as it is", &["brief", "logs", "completions", "man"]),
+    ("prints JSON in any case", &["events"]),
+    ("shows a run as it goes on; `events -f` is its data", &["attach", "demo"]),
+    ("the lines of the contract", &["dispatch-task", "gather", "monitor", "reap-orphans"]),
+    ("sets something up", &["mcp", "skill"]),
+];
+
+#[test]
+fn every_command_that_shows_state_has_json() {
+    let env = TestEnv::new(PRUN);
+    let help = env.prun("--help").stdout;
+    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let names = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty() && *name != "help").collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let has_json = env.prun(&format!("{name} --help")).stdout.contains("--json");
+        let reason = WITHOUT.iter().find(|(_, commands)| commands.contains(&name)).map(|(why, _)| why);
+        assert!(has_json != reason.is_some(), "{name}: --json {has_json}, {reason:?}");
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use prun_core::answer::OfRun;
 use prun_core::outcome::CheckFacts;
 use prun_core::reconcile::{Reconciliation, reconcile as weigh};
 use prun_core::view::VIEW_VERSION;
@@ -41,9 +42,7 @@ pub(super) fn reconcile(shared: &Shared, args: &RunArgs, _: &Call) -> CliResult<
 
 /// A reconciliation without the ids of trees, which no tool takes.
 fn weighed(found: &Reconciliation, run: &str) -> Value {
-    let mut data = serde_json::to_value(found).expect("plain data with string keys");
-    data["version"] = VIEW_VERSION.into();
-    data["run"] = run.into();
+    let mut data = serde_json::to_value(OfRun::new(run, found)).expect("plain data with string keys");
     data["landing"] = found.landing.iter().map(|landing| landing.unit.as_str()).collect();
     data
 }
@@ -230,7 +229,7 @@ const LINES: usize = 80;
 /// A dry run with no more paths than one reads; `left_out` counts the others. Of checks only what one asks first:
 /// how they ended, and where a failed one wrote.
 fn brief(dry_run: &DryRun, run: &str, message: Option<String>) -> Value {
-    let mut data = serde_json::to_value(dry_run).expect("plain data with string keys");
+    let mut data = serde_json::to_value(OfRun::new(run, dry_run)).expect("plain data with string keys");
     let mut left_out = 0;
     for kind in ["files", "overlaps", "conflicts"] {
         if let Some(Value::Array(paths)) = data.get_mut(kind) {
@@ -246,8 +245,6 @@ fn brief(dry_run: &DryRun, run: &str, message: Option<String>) -> Value {
         let base = verify.base.as_ref().map(check);
         data["verify"] = json!({"base": base, "combination": check(&verify.combination)});
     }
-    data["version"] = VIEW_VERSION.into();
-    data["run"] = run.into();
     data["left_out"] = left_out.into();
     data["message"] = message.into();
     data
