@@ -74,6 +74,30 @@ impl Budget {
         (level, format!("{said} are used ({percent} %)"))
     }
 
+    /// What is left of it, at least one of each: less than that is no limit that a client takes.
+    #[must_use]
+    pub fn left(&self, spent: &Spent) -> Self {
+        let left = |all: Option<u64>, spent: u64| all.map(|all| all.saturating_sub(spent).max(1));
+        Self {
+            tokens: left(self.tokens, spent.usage.total_tokens()),
+            money_micro_usd: left(self.money_micro_usd, spent.usage.cost_micro_usd.unwrap_or(0)),
+            turns: left(self.turns, u64::from(spent.usage.turns.unwrap_or(0))),
+            time_millis: left(self.time_millis, spent.millis),
+        }
+    }
+
+    /// The smaller of each part.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        let least = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        Self {
+            tokens: least(self.tokens, other.tokens),
+            money_micro_usd: least(self.money_micro_usd, other.money_micro_usd),
+            turns: least(self.turns, other.turns),
+            time_millis: least(self.time_millis, other.time_millis),
+        }
+    }
+
     /// The time left until its next level, in milliseconds, where time is limited.
     #[must_use]
     pub fn time_left(&self, millis: u64) -> Option<u64> {
@@ -170,6 +194,15 @@ mod tests {
             [Some(840), Some(1), Some(210), Some(1), None]
         );
         assert_eq!(Budget::default().time_left(0), None);
+    }
+
+    #[test]
+    fn what_is_left_of_two_budgets_is_what_is_left_of_the_smaller_one() {
+        let of_run = Budget { tokens: Some(100), turns: Some(9), ..Budget::default() };
+        let of_unit = Budget { tokens: Some(70), money_micro_usd: Some(5), ..Budget::default() };
+        let left = of_run.left(&spent(40, 7)).least(&of_unit.left(&spent(20, 7)));
+        let expected = Budget { tokens: Some(50), money_micro_usd: Some(1), turns: Some(9), time_millis: None };
+        assert_eq!(left, expected);
     }
 
     #[test]

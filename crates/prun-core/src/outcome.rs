@@ -311,17 +311,16 @@ impl Usage {
         }
     }
 
-    /// What was added since the totals were `before`.
+    /// What was added since the totals were `before`. Turns are no totals: clients count those of one process.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let cost = before.cost_micro_usd.unwrap_or(0);
-        let turns = before.turns.unwrap_or(0);
         Self {
             input_tokens: self.input_tokens.saturating_sub(before.input_tokens),
             cached_input_tokens: self.cached_input_tokens.saturating_sub(before.cached_input_tokens),
             output_tokens: self.output_tokens.saturating_sub(before.output_tokens),
             cost_micro_usd: self.cost_micro_usd.map(|total| total.saturating_sub(cost)),
-            turns: self.turns.map(|total| total.saturating_sub(turns)),
+            turns: self.turns,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::budget::{Budget, Level};
-use crate::event::{Event, EventKind, ProcessIdentity, RunEvent, RunSetup, UnitEvent};
+use crate::event::{Event, EventKind, ProcessIdentity, RequeuedBy, RunEvent, RunSetup, UnitEvent};
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
 use crate::outcome::{AttemptFacts, Cause, CheckFacts, Outcome, Usage};
 use crate::policy::Spends;
@@ -206,7 +206,13 @@ impl RunState {
         self.queue.note(place, &self.units[place]);
         match event {
             // A unit that waits again is not the end of the run, whoever wrote that it had ended.
-            UnitEvent::UnitRequeued { .. } => self.ended = None,
+            UnitEvent::UnitRequeued { by, .. } => {
+                self.ended = None;
+                if *by == RequeuedBy::User {
+                    // Its budget is for what follows.
+                    self.levels.remove(&Some(id.clone()));
+                }
+            }
             UnitEvent::RetryScheduled { spends, outcome, facts, .. } => {
                 self.note_usage(facts.as_deref());
                 self.repeats = self.repeats.saturating_add(u32::from(*spends == Spends::Repeat));

@@ -21,6 +21,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Level, Spent};
 use crate::event::{ProcessIdentity, RequeuedBy, RetryHow, UnitEvent, UnitSetup};
 use crate::ids::{Attempt, ExecutorName};
 use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason, Usage};
@@ -46,6 +47,8 @@ pub struct Unit {
     pub repeats: u32,
     /// Executors that cannot finish it, as was seen since then.
     pub barred: Vec<ExecutorName>,
+    /// How many attempts there were before then: its budget is for those after them.
+    pub paid_attempts: usize,
     /// When it last changed its state.
     pub since: Timestamp,
 }
@@ -200,6 +203,7 @@ impl Unit {
             retries_spent: 0,
             repeats: 0,
             barred: Vec::new(),
+            paid_attempts: 0,
             since: at,
         }
     }
@@ -224,6 +228,18 @@ impl Unit {
         shares.fold(Usage::default(), |sum, share| sum.plus(&share))
     }
 
+    /// What counts towards its budget: its attempts since it began, or since a person had it tried again; `using` is
+    /// what the one under way has used so far.
+    #[must_use]
+    pub fn spent(&self, using: Option<&Usage>, now: Timestamp) -> Spent {
+        let attempts = &self.attempts[self.paid_attempts.min(self.attempts.len())..];
+        let ended = attempts.iter().filter_map(|record| record.facts.as_ref()?.usage.as_ref());
+        Spent {
+            usage: ended.chain(using).fold(Usage::default(), |sum, one| sum.plus(one)),
+            millis: attempts.iter().map(|record| record.ended.unwrap_or(now).since(record.began)).sum(),
+        }
+    }
+
     /// The verdict, once settled.
     #[must_use]
     pub fn outcome(&self) -> Option<&Outcome> {
@@ -240,10 +256,12 @@ impl Unit {
     }
 
     /// Whether a resume of the run takes it up again: it was stopped with the run, or what stood in its way was
-    /// no fault of its own, and nobody decided on it since.
+    /// no fault of its own, and nobody decided on it since. One that has spent its own budget waits for a retry.
     #[must_use]
     pub fn goes_on_after_resume(&self) -> bool {
+        let is_spent = || self.setup.budget.level(&self.spent(None, self.since)).0 == Level::Spent;
         self.disposition == Disposition::Unreviewed
+            && !(self.outcome() == Some(&Outcome::Stopped(StopReason::Budget)) && is_spent())
             && matches!(
                 self.outcome(),
                 Some(
@@ -379,6 +397,7 @@ impl Unit {
                     self.retries_spent = 0;
                     self.repeats = 0;
                     self.barred.clear();
+                    self.paid_attempts = self.attempts.len();
                 }
             }
             UnitEvent::Accepted { why, salvaged } => {

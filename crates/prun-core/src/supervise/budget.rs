@@ -1,35 +1,35 @@
-//! Budgets: a warning at 80 %, and at 100 % the end of what spends them.
+//! Budgets: a warning at 80 %, and at 100 % the end of what spends them, also in the middle of an attempt.
 
 use super::Supervisor;
 use crate::budget::{Level, Spent};
 use crate::event::{RunEvent, UnitEvent};
 use crate::ids::UnitId;
-use crate::outcome::{AttemptFacts, Outcome, StopReason, Usage};
-use crate::time::{Now, Timestamp};
-use crate::unit::{Unit, UnitState};
+use crate::outcome::{AttemptFacts, Outcome, StopReason};
+use crate::time::Now;
+use crate::unit::UnitState;
 
 impl Supervisor {
-    /// Looks at the run's budget and at the time of units that work.
+    /// Looks at the run's budget and at those of units that work.
     pub(super) fn check_budgets(&mut self, now: Now) {
         if self.run.ended.is_some() {
             return;
         }
-        let spent = Spent { usage: self.run.used, millis: now.wall.since(self.run.began) };
+        let usage = self.using.values().fold(self.run.used, |sum, one| sum.plus(one));
+        let spent = Spent { usage, millis: now.wall.since(self.run.began) };
         let (level, why) = self.run.budget.level(&spent);
         self.note_level(None, level, &why, now);
         if level == Level::Spent && !self.run.is_settled() {
             self.stop_all(&why, now);
         }
-        let timed: Vec<UnitId> = self
+        let limited: Vec<UnitId> = self
             .run
             .active()
-            .filter(|unit| unit.setup.budget.time_millis.is_some())
+            .filter(|unit| !unit.setup.budget.is_unlimited())
             .map(|unit| unit.setup.id.clone())
             .collect();
-        for id in timed {
+        for id in limited {
             let Some(unit) = self.run.unit(&id) else { continue };
-            let spent = Spent { millis: worked(unit, now.wall), ..Spent::default() };
-            let (level, why) = unit.setup.budget.level(&spent);
+            let (level, why) = unit.setup.budget.level(&unit.spent(self.using.get(&id), now.wall));
             let is_stopping = unit.stop().is_some();
             self.note_level(Some(&id), level, &why, now);
             if level == Level::Spent && !is_stopping {
@@ -43,7 +43,8 @@ impl Supervisor {
         // The monotonic clock stands still while the machine sleeps.
         const LONGEST_MILLIS: u64 = 60_000;
         let of_run = self.run.budget.time_left(now.wall.since(self.run.began)).filter(|_| !self.run.is_settled());
-        let of_units = self.run.active().filter_map(|unit| unit.setup.budget.time_left(worked(unit, now.wall)));
+        let of_units =
+            self.run.active().filter_map(|unit| unit.setup.budget.time_left(unit.spent(None, now.wall).millis));
         let left = of_run.into_iter().chain(of_units).min()?;
         Some(now.mono.saturating_add(left.min(LONGEST_MILLIS)))
     }
@@ -51,9 +52,8 @@ impl Supervisor {
     /// Notes what a unit has spent with this attempt; the sentence where that is all it may.
     pub(super) fn check_unit_budget(&mut self, id: &UnitId, facts: Option<&AttemptFacts>, now: Now) -> Option<String> {
         let unit = self.run.unit(id).filter(|unit| !unit.setup.budget.is_unlimited())?;
-        let before = unit.attempts.iter().filter_map(|record| record.facts.as_ref()?.usage);
-        let usage = before.chain(facts.and_then(|facts| facts.usage)).fold(Usage::default(), |sum, one| sum.plus(&one));
-        let (level, why) = unit.setup.budget.level(&Spent { usage, millis: worked(unit, now.wall) });
+        let spent = unit.spent(facts.and_then(|facts| facts.usage.as_ref()), now.wall);
+        let (level, why) = unit.setup.budget.level(&spent);
         self.note_level(Some(id), level, &why, now);
         (level == Level::Spent).then_some(why)
     }
@@ -92,9 +92,4 @@ impl Supervisor {
             let _ = self.stop_unit(id, StopReason::Budget, false, now);
         }
     }
-}
-
-/// Milliseconds of all attempts of a unit, the one under way included.
-fn worked(unit: &Unit, now: Timestamp) -> u64 {
-    unit.attempts.iter().map(|record| record.ended.unwrap_or(now).since(record.began)).sum()
 }

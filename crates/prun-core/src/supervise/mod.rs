@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Event, EventKind, ProcessIdentity, RequeuedBy, RetryHow, RunEvent, UnitEvent};
 use crate::ids::{Attempt, UnitId};
-use crate::outcome::{AttemptFacts, Cause, Outcome};
+use crate::outcome::{AttemptFacts, Cause, Outcome, Usage};
 use crate::run::RunState;
 use crate::schedule::Resources;
 use crate::time::Now;
@@ -39,6 +39,8 @@ pub struct Supervisor {
     observing: BTreeSet<UnitId>,
     /// The last attempt of each unit that this supervisor had started: once is enough.
     spawned: BTreeMap<UnitId, Attempt>,
+    /// What attempts that are under way have used so far: it counts towards budgets, and is recorded at their ends.
+    using: BTreeMap<UnitId, Usage>,
     repository: RepositoryCheck,
     /// The run's check of the base is still under way.
     verifying_base: bool,
@@ -67,6 +69,7 @@ impl Supervisor {
             patience: BTreeMap::new(),
             observing: BTreeSet::new(),
             spawned: BTreeMap::new(),
+            using: BTreeMap::new(),
             repository: RepositoryCheck::Due,
             verifying_base: false,
             look_again: None,
@@ -286,6 +289,12 @@ impl Supervisor {
     }
 
     fn noted(&mut self, unit: &UnitId, note: Note, now: Now) {
+        if let Note::Used(usage) = note {
+            if self.run.unit(unit).is_some_and(Unit::is_active) {
+                self.using.insert(unit.clone(), usage);
+            }
+            return;
+        }
         let Some(UnitState::Running(running)) = self.state(unit) else { return };
         let event = match note {
             Note::Quiet(seconds) if !running.quiet => UnitEvent::WentQuiet { seconds },

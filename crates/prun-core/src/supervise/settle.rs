@@ -24,6 +24,7 @@ impl Supervisor {
         now: Now,
     ) {
         self.patience.remove(id);
+        self.using.remove(id);
         let Some(unit) = self.run.unit(id) else { return };
         let stop = unit.stop();
         let judged = overrule.or_else(|| facts.as_deref().map(judge)).unwrap_or(Outcome::Failed(Cause::DispatchDead));

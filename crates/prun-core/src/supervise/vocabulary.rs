@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Budget;
 use crate::event::{Event, ProcessIdentity, RetryHow};
 use crate::ids::{Attempt, ExecutorName, Seq, UnitId};
-use crate::outcome::{AttemptFacts, CheckFacts};
+use crate::outcome::{AttemptFacts, CheckFacts, Usage};
 use crate::schedule::Pressure;
 use crate::unit::NextAttempt;
 
@@ -142,6 +142,8 @@ pub enum Note {
     Active,
     /// A session unit waits for the coordinator.
     HandedOver,
+    /// The attempt has used so much so far.
+    Used(Usage),
 }
 
 /// What somebody can ask for.

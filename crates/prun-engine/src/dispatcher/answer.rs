@@ -13,7 +13,7 @@ use super::output::read_end;
 use super::result_file::ResultFile;
 use crate::executor::stream::StreamSummary;
 use crate::files::{Durability, read_regular, write_atomically_with_mode};
-use crate::spec::AttemptSpec;
+use crate::spec::{AttemptSpec, Resumed};
 use crate::state_dir::StateDir;
 
 /// A last message that is larger is no message.
@@ -103,8 +103,11 @@ impl Answer<'_> {
 
 /// The attempt's own share of what the stream counts: a client that goes on in a session counts from the
 /// session's start.
-pub(super) fn own_usage(spec: &AttemptSpec, stream: &StreamSummary) -> Option<Usage> {
+pub(super) fn own_usage(resumes: Option<&Resumed>, stream: &StreamSummary) -> Option<Usage> {
     let Some(total) = stream.usage else { return stream.counted };
-    let goes_on = spec.resumes.as_ref().filter(|resumed| stream.session.as_ref() == Some(&resumed.session));
-    Some(goes_on.map_or(total, |resumed| total.since(&resumed.spent)))
+    let goes_on = resumes.filter(|resumed| stream.session.as_ref() == Some(&resumed.session));
+    let own = goes_on.map_or(total, |resumed| total.since(&resumed.spent));
+    // Turns are each process's own. Where the client counts none, the answers of its model are its turns.
+    let turns = total.turns.or(stream.counted.and_then(|counted| counted.turns));
+    Some(Usage { turns, ..own })
 }

@@ -34,7 +34,7 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
     let tail = open_regular(&state.tail()).ok();
     let answer = Answer { spec: &spec, state: &state, result: &result, tail: tail.as_ref(), durability };
     let result = answer.settle(&stream, &FallbackWhy::Missing);
-    let usage = own_usage(&spec, &stream);
+    let usage = own_usage(spec.resumes.as_ref(), &stream);
     let (changes, harvest_error) = match spec.harvest.as_ref().map(|spec| harvest(&Git::from_env(), spec)) {
         None => (None, None),
         Some(Ok(changes)) => (Some(changes), None),

@@ -108,6 +108,7 @@ impl Attempt {
         let watch = Watch {
             leader,
             limits: &self.spec.limits,
+            resumes: self.spec.resumes.as_ref(),
             workspace: &self.cwd,
             result: &self.result,
             notes: &self.notes,

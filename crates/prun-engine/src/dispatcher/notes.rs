@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use prun_core::outcome::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::spawn::open_append;
@@ -20,6 +21,11 @@ pub enum Note {
     Active,
     /// A session unit waits for somebody else's work.
     HandedOver,
+    /// What the attempt has used so far.
+    Used {
+        /// As a total.
+        usage: Usage,
+    },
 }
 
 /// Where the notes go; nowhere for `dispatch-task`.

@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime};
 
-use prun_core::outcome::FinalEvent;
+use prun_core::outcome::{FinalEvent, Usage};
 use rustix::fs::FallocateFlags;
 
+use super::answer::own_usage;
 use super::spawn::{open_append, reopen};
 use crate::executor::stream::beats::BeatReader;
 use crate::executor::stream::{Activity, StreamKind, StreamReader, StreamSummary};
+use crate::spec::Resumed;
 use crate::state_dir::StateDir;
 
 /// Bytes that are read from the event stream at a time.
@@ -84,6 +86,13 @@ impl Outputs {
     /// Whether a structured client writes events.
     pub(super) fn has_events(&self) -> bool {
         self.is_agent
+    }
+
+    /// What the client was seen to use so far, beyond what earlier attempts spent in its session.
+    pub(super) fn used(&self, resumes: Option<&Resumed>) -> Option<Usage> {
+        let events = self.events.as_ref()?;
+        let of_log = || events.beats.as_ref().and_then(|beats| beats.reader.usage());
+        own_usage(resumes, events.reader.summary()).or_else(of_log)
     }
 
     /// What the client said so far.

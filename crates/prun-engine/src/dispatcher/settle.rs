@@ -32,10 +32,14 @@ impl Attempt {
         let Self { spec, state, result, options, tail, .. } = &*self;
         let answer = Answer { spec, state, result, tail: Some(tail), durability: options.durability };
         let result = answer.settle(&lived.stream, &why);
-        let usage = own_usage(spec, &lived.stream);
+        let usage = own_usage(spec.resumes.as_ref(), &lived.stream);
         let missing_deliverables = missing_deliverables(&self.cwd, &self.spec.deliverables);
         let verify = verify(self, &lived.exit, &mut stopped);
         let (changes, harvest_error) = take_changes(self);
+        if lived.stream.is_spent {
+            // The client kept to it by itself.
+            stopped = stopped.or(Some(StopReason::Budget));
+        }
         AttemptFacts {
             version: FACTS_VERSION,
             unit: self.spec.unit.clone(),

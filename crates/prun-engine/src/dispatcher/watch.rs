@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use prun_core::outcome::StopReason;
+use prun_core::outcome::{StopReason, Usage};
 
 use super::liveness::Liveness;
 use super::notes::{Note, Notes};
@@ -12,7 +12,7 @@ use super::reap::Reaper;
 use super::result_file::ResultFile;
 use super::signals::Signals;
 use super::watchdog::{QuietChange, Watchdog};
-use crate::spec::{self, Limits};
+use crate::spec::{self, Limits, Resumed};
 
 /// Milliseconds between two looks at output that grows, and at most between two at output that stands still.
 const LOOKS: (u64, u64) = (500, 6000);
@@ -30,11 +30,13 @@ pub(super) struct Watch<'a> {
     pub(super) leader: u32,
     /// When it is ended.
     pub(super) limits: &'a Limits,
+    /// The session of its client's that it goes on in.
+    pub(super) resumes: Option<&'a Resumed>,
     /// Where it works.
     pub(super) workspace: &'a Path,
     /// Where its result is to stand.
     pub(super) result: &'a ResultFile,
-    /// Who is told of its silence.
+    /// Who is told of its silence, and of what it uses.
     pub(super) notes: &'a Notes,
     /// Its output.
     pub(super) outputs: &'a mut Outputs,
@@ -66,6 +68,7 @@ impl Watch<'_> {
             look_at: FIRST_LOOK,
             interval: FIRST_LOOK,
             size: 0,
+            used: None,
         };
         loop {
             self.reaper.collect();
@@ -133,6 +136,8 @@ impl Watch<'_> {
         }
         if look.is_finished {
             state.dog.finished_at(now);
+        } else if look.grew {
+            self.tell_usage(state);
         }
         // Output that stands still is looked at less and less often, so that a hundred idle workers cost
         // next to nothing.
@@ -145,6 +150,15 @@ impl Watch<'_> {
         };
         (state.looked, state.look_at, state.size) = (now, now + state.interval, look.largest);
         look.largest
+    }
+
+    /// What it has used counts while it works; once it has said its last word, nothing is to be stopped any more.
+    fn tell_usage(&self, state: &mut State) {
+        let used = self.outputs.used(self.resumes);
+        if let Some(usage) = used.filter(|_| used != state.used) {
+            self.notes.write(&Note::Used { usage });
+            state.used = used;
+        }
     }
 
     /// A worker that has left its result and only lives on has done its work.
@@ -173,6 +187,8 @@ struct State {
     look_at: u64,
     interval: u64,
     size: u64,
+    /// What was last told of its usage.
+    used: Option<Usage>,
 }
 
 /// Milliseconds until output that grew by `growth` in `millis` may have filled the `room` that is left.

@@ -231,8 +231,13 @@ fn new_notes(path: &PathBuf, read_to: &mut u64) -> Vec<Note> {
 /// silence again.
 fn still_true(notes: Vec<Note>) -> Vec<Note> {
     let is_of_silence = |note: &Note| matches!(note, Note::Quiet(_) | Note::Active);
-    let last = notes.iter().rposition(is_of_silence);
-    let holds = |(at, note): &(usize, Note)| !is_of_silence(note) || Some(*at) == last;
+    let is_of_usage = |note: &Note| matches!(note, Note::Used(_));
+    let last = (notes.iter().rposition(is_of_silence), notes.iter().rposition(is_of_usage));
+    let holds = |(at, note): &(usize, Note)| match note {
+        note if is_of_silence(note) => last.0 == Some(*at),
+        note if is_of_usage(note) => last.1 == Some(*at),
+        _ => true,
+    };
     notes.into_iter().enumerate().filter(holds).map(|(_, note)| note).collect()
 }
 
@@ -242,12 +247,15 @@ fn parse_note(line: &[u8]) -> Option<Note> {
         "quiet" => Some(Note::Quiet(value.get("seconds")?.as_u64()?)),
         "active" => Some(Note::Active),
         "handed-over" => Some(Note::HandedOver),
+        "used" => serde_json::from_value(value.get("usage")?.clone()).ok().map(Note::Used),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use prun_core::outcome::Usage;
+
     use super::*;
 
     #[test]
@@ -257,8 +265,11 @@ mod tests {
         let mut read_to = 0;
         std::fs::write(&path, "{\"note\":\"quiet\",\"seconds\":3}\n{\"note\":\"act").unwrap();
         assert_eq!(new_notes(&path, &mut read_to), [Note::Quiet(3)]);
-        std::fs::write(&path, "{\"note\":\"quiet\",\"seconds\":3}\n{\"note\":\"active\"}\n").unwrap();
-        assert_eq!(new_notes(&path, &mut read_to), [Note::Active]);
+        let used = "{\"note\":\"used\",\"usage\":{\"input_tokens\":7,\"cached_input_tokens\":0,\"output_tokens\":1}}";
+        let text = format!("{{\"note\":\"quiet\",\"seconds\":3}}\n{{\"note\":\"active\"}}\n{used}\n");
+        std::fs::write(&path, text).unwrap();
+        let usage = Usage { input_tokens: 7, output_tokens: 1, ..Usage::default() };
+        assert_eq!(new_notes(&path, &mut read_to), [Note::Active, Note::Used(usage)]);
         assert_eq!(new_notes(&path, &mut read_to), []);
     }
 
@@ -268,6 +279,8 @@ mod tests {
         assert_eq!(still_true(notes), [Note::HandedOver, Note::Active]);
         assert_eq!(still_true(vec![Note::Quiet(3), Note::Active, Note::Quiet(9)]), [Note::Quiet(9)]);
         assert_eq!(still_true(Vec::new()), []);
+        let used = |tokens| Note::Used(Usage { input_tokens: tokens, ..Usage::default() });
+        assert_eq!(still_true(vec![used(1), Note::Active, used(2)]), [Note::Active, used(2)]);
     }
 
     #[test]

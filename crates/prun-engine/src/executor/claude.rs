@@ -21,6 +21,9 @@ pub const ISOLATES: Version = Version(2, 0);
 /// The first version that takes `--effort`.
 const HAS_EFFORT: Version = Version(2, 1);
 
+/// The first version that takes `--max-turns` and `--max-budget-usd`, as far as they were tried.
+const HAS_LIMITS: Version = Version(2, 1);
+
 /// Tools that a worker needs, allowed by name where permissions cannot be skipped.
 const TOOLS: &[&str] =
     &["Bash", "Edit", "Write", "Read", "NotebookEdit", "Glob", "Grep", "Task", "TodoWrite", "WebFetch", "WebSearch"];
@@ -58,6 +61,13 @@ pub(super) fn argv(program: &Path, executor: &Executor, request: &LaunchRequest<
     }
     if let Some(effort) = request.effort.filter(|_| has(HAS_EFFORT)) {
         add(&["--effort", effort]);
+    }
+    // In the middle of an attempt only Claude itself knows what it has cost.
+    if let Some(turns) = request.most_turns.filter(|_| has(HAS_LIMITS)) {
+        add(&["--max-turns", &turns.to_string()]);
+    }
+    if let Some(micro) = request.most_micro_usd.filter(|_| has(HAS_LIMITS)) {
+        add(&["--max-budget-usd", &format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000)]);
     }
     argv.extend(executor.args.iter().cloned());
     if let Some(session) = request.resume {
@@ -104,6 +114,10 @@ mod tests {
         let request = LaunchRequest { model: Some("m"), effort: Some("high"), resume: Some("S"), ..Default::default() };
         let more = "--model m --effort high --resume S";
         assert_eq!(line(&request, false), format!("{START} {skip} {APART} {more}"));
+        let limited = LaunchRequest { most_turns: Some(7), most_micro_usd: Some(12_030_000), ..Default::default() };
+        let more = "--max-turns 7 --max-budget-usd 12.030000";
+        assert_eq!(line(&limited, false), format!("{START} {skip} {APART} {more}"));
+        assert!(!line(&LaunchRequest { version: Some(Version(2, 0)), ..limited }, false).contains("--max"));
     }
 
     #[test]

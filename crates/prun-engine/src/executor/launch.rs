@@ -27,6 +27,10 @@ pub struct LaunchRequest<'a> {
     pub result: ResultFrom,
     /// The client's session to go on with.
     pub resume: Option<&'a str>,
+    /// Turns after which the client is to end by itself, where it knows how.
+    pub most_turns: Option<u64>,
+    /// Millionths of a US dollar after which it is to end by itself, where it knows how.
+    pub most_micro_usd: Option<u64>,
     /// For people: Codex is asked for no event stream, and none is read.
     pub plain: bool,
     /// The worker runs as root.

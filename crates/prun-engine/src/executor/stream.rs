@@ -80,6 +80,8 @@ pub struct StreamSummary {
     pub message: Option<String>,
     /// The client's last word.
     pub final_event: FinalEvent,
+    /// The client ended because a limit of turns or money was reached that it had been given.
+    pub is_spent: bool,
     /// Its error. Without a final event, the last error that no work followed.
     pub error: Option<ClientError>,
 }
@@ -140,6 +142,7 @@ impl StreamReader {
             denied: Vec::new(),
             message: None,
             final_event,
+            is_spent: false,
             error: None,
         };
         Self { kind, lines: Lines::new(cap), summary, memory: Memory::default() }

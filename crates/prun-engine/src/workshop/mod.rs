@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use prun_core::budget::{Budget, Spent};
 use prun_core::event::{RetryHow, RunSetup};
 use prun_core::ids::{Attempt, ExecutorName, RunId, UnitId};
 use prun_core::outcome::AttemptFacts;
@@ -99,6 +100,8 @@ pub struct Order {
     subdir: String,
     /// Uncommitted files that workers cannot see.
     unseen: u32,
+    /// What it may still spend, of its own budget and of the run's.
+    left: Budget,
     /// A unit that has not begun yet will need the same checkout.
     has_queued: bool,
 }
@@ -232,8 +235,10 @@ impl Workshop {
         });
         let (base, repo, subdir, unseen) = (base_of(setup), setup.repo.clone(), setup.subdir.clone(), setup.unseen);
         let has_queued = self.has_queued_checkout(run);
+        let of_run = run.budget.left(&Spent { usage: run.used, millis: 0 });
+        let left = state.setup.budget.left(&state.spent(None, state.since)).least(&of_run);
         self.ordered.fetch_add(1, SeqCst);
-        Order { unit: plan.clone(), attempt, executor, next, previous, repo, base, subdir, unseen, has_queued }
+        Order { unit: plan.clone(), attempt, executor, next, previous, repo, base, subdir, unseen, left, has_queued }
     }
 }
 

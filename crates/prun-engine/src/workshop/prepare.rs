@@ -88,6 +88,8 @@ impl Workshop {
             command: command.as_deref(),
             result: order.unit.result,
             resume: resumes.as_ref().map(|resumed| resumed.session.as_str()),
+            most_turns: order.left.turns,
+            most_micro_usd: order.left.money_micro_usd,
             version: self.version(executor),
             prompt_bytes: Some(prompt.len() as u64),
             ..LaunchRequest::default()

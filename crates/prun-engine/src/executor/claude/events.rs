@@ -148,7 +148,9 @@ fn stream_event(summary: &mut StreamSummary, memory: &mut Memory, event: &Value)
             Some(worked(summary, pulse()))
         }
         "message_delta" => {
-            count_message(summary, memory, text_of(event, "api_message_id"), &inner["usage"]);
+            // A subagent's turns are its own; its tokens are not.
+            let is_main = event["parent_tool_use_id"].is_null();
+            count_message(summary, memory, text_of(event, "api_message_id"), &inner["usage"], is_main);
             None
         }
         _ => None,
@@ -156,13 +158,14 @@ fn stream_event(summary: &mut StreamSummary, memory: &mut Memory, event: &Value)
 }
 
 /// Adds a message's tokens; a worker that is ended has no `result` that would tell them.
-fn count_message(summary: &mut StreamSummary, memory: &mut Memory, id: &str, usage: &Value) {
+fn count_message(summary: &mut StreamSummary, memory: &mut Memory, id: &str, usage: &Value, is_main: bool) {
     let is_new = !id.is_empty() && memory.counted.len() < COUNTED_CAP && memory.counted.insert(id.to_owned());
     if usage.is_object() && is_new {
         let message =
             tokens(usage, ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"]);
         let before = summary.counted.unwrap_or_default();
-        summary.counted = Some(before.plus(&message));
+        let turns = Some(u32::from(is_main));
+        summary.counted = Some(before.plus(&Usage { turns, ..message }));
     }
 }
 
@@ -192,6 +195,7 @@ fn result(summary: &mut StreamSummary, memory: &mut Memory, event: &Value) -> Ac
         summary.message = answer(event);
         return progress("finished");
     }
+    summary.is_spent = matches!(text_of(event, "subtype"), "error_max_turns" | "error_max_budget_usd");
     let message = error_text(event);
     let refusal = Refusal { status: status_of(event).or(memory.refusal.status), ..memory.refusal.clone() };
     let error = refused(&refusal, text_of(event, "terminal_reason"), &message, memory);

@@ -53,6 +53,7 @@ pub(in crate::executor) fn beat(line: &str) -> Beat<'_> {
                 input_tokens,
                 cached_input_tokens: number("cached_token_count").unwrap_or(0),
                 output_tokens: number("output_token_count").unwrap_or(0),
+                turns: Some(1),
                 ..Usage::default()
             },
             model: value("model").filter(|model| !model.is_empty()),
@@ -109,7 +110,8 @@ mod tests {
     #[test]
     fn an_answer_tells_its_tokens_and_its_model() {
         let rest = "event.kind=response.completed input_token_count=1200 output_token_count=34 cached_token_count=1000";
-        let usage = Usage { input_tokens: 1200, cached_input_tokens: 1000, output_tokens: 34, ..Usage::default() };
+        let (input_tokens, cached_input_tokens, output_tokens) = (1200, 1000, 34);
+        let usage = Usage { input_tokens, cached_input_tokens, output_tokens, turns: Some(1), ..Usage::default() };
         assert_eq!(beat(&line("codex.sse_event", rest)), Beat::Answered { usage, model: Some("fake-model") });
     }
 }

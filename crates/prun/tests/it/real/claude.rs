@@ -1,6 +1,6 @@
 //! Claude Code as a worker: permissions, sessions, pieces of messages, refusals.
 
-use prun_core::outcome::{Cause, Channel, FinalEvent, Outcome};
+use prun_core::outcome::{Cause, Channel, FinalEvent, Outcome, StopReason};
 use prun_engine::executor::LaunchRequest;
 use prun_engine::executor::preflight::{self, Login};
 use prun_testkit::clients::Client;
@@ -32,14 +32,34 @@ fn claude_edits_a_file_and_its_last_message_may_be_the_result() {
 fn a_session_goes_on_where_it_was_and_counts_only_its_own_tokens() {
     let Some(bench) = Bench::new(Client::Claude) else { return };
     let first = bench.run(&[Step::sh("echo one >> target.txt"), Step::text("I stop here.")]);
-    let second = bench.go_on(&first, &work());
+    // Its limit of money is this process's own, although what it tells counts from the session's start: 744 and 1488.
+    let limited = LaunchRequest { most_micro_usd: Some(1_000), ..LaunchRequest::default() };
+    let second = bench.go_on(&first, &limited, &work());
     assert_eq!(second.outcome, Outcome::Succeeded, "{:?} {}", second.facts, bench.tail());
     assert_eq!(first.facts.session, second.facts.session);
     let tokens = |ended: &super::Ended| ended.facts.usage.unwrap().total_tokens();
     assert_eq!((tokens(&first), tokens(&second)), (220, 220));
+    let rest = |ended: &super::Ended| ended.facts.usage.map(|usage| (usage.turns, usage.cost_micro_usd)).unwrap();
+    assert_eq!(rest(&first), rest(&second));
     // The model hears of the first attempt again.
     let asked = bench.server.bodies().last().unwrap().to_string();
     assert!(asked.contains("I stop here.") && asked.contains("echo one >> target.txt"), "{asked}");
+}
+
+#[test]
+fn claude_keeps_to_limits_of_turns_and_money_by_itself() {
+    for request in [
+        LaunchRequest { most_turns: Some(1), ..LaunchRequest::default() },
+        LaunchRequest { most_micro_usd: Some(1), ..LaunchRequest::default() },
+    ] {
+        let Some(bench) = Bench::new(Client::Claude) else { return };
+        let steps = [Step::sh("echo one >> target.txt"), Step::sh("echo two >> target.txt"), Step::text(ANSWER)];
+        let ended = bench.dispatch(&bench.spec(&steps, bench.worker(&request)));
+        assert_eq!(ended.outcome, Outcome::Stopped(StopReason::Budget), "{:?} {}", ended.facts, bench.tail());
+        assert!(ended.requests < 3, "{}", ended.requests);
+        assert!(ended.facts.usage.unwrap().cost_micro_usd.unwrap() > 0, "it is counted all the same");
+        assert!(ended.facts.session.is_some(), "it can go on");
+    }
 }
 
 #[test]

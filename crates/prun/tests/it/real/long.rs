@@ -1,6 +1,7 @@
 //! The long form: every client, and faults that only end when the client has given up by itself.
 
 use prun_core::outcome::Outcome;
+use prun_engine::executor::LaunchRequest;
 use prun_testkit::clients::Client;
 use prun_testkit::fake_model::Step;
 use prun_testkit::fake_model::script::Place;
@@ -70,7 +71,7 @@ fn sessions_of_opencode_and_qwen_go_on() {
     for client in [Client::Opencode, Client::Qwen] {
         let Some(bench) = Bench::new(client) else { continue };
         let first = bench.run(&[Step::sh("echo one >> target.txt"), Step::text("I stop here.")]);
-        let second = bench.go_on(&first, &work());
+        let second = bench.go_on(&first, &LaunchRequest::default(), &work());
         assert_eq!(second.outcome, Outcome::Succeeded, "{client:?} {:?} {}", second.facts, bench.tail());
         assert_eq!(first.facts.session, second.facts.session, "{client:?}");
         let asked = bench.server.bodies().last().unwrap().to_string();

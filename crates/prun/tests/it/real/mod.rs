@@ -152,11 +152,11 @@ impl Bench {
     }
 
     /// The next attempt at the same unit, in the session of the one before.
-    fn go_on(&self, before: &Ended, steps: &[Step]) -> Ended {
+    fn go_on(&self, before: &Ended, request: &LaunchRequest<'_>, steps: &[Step]) -> Ended {
         std::fs::rename(self.at("attempt"), self.at("attempt-before")).unwrap();
         std::fs::create_dir(self.at("attempt")).unwrap();
         let session = before.facts.session.clone().unwrap();
-        let worker = self.worker(&LaunchRequest { resume: Some(&session), ..LaunchRequest::default() });
+        let worker = self.worker(&LaunchRequest { resume: Some(&session), ..*request });
         let spent = before.facts.usage.unwrap_or_default();
         self.dispatch(&AttemptSpec { resumes: Some(Resumed { session, spent }), ..self.spec(steps, worker) })
     }
