@@ -48,7 +48,10 @@ fn filled<'a>(template: &'a [String], mark: &'a str, value: Option<&'a str>) -> 
 /// # Errors
 /// It is too long for an argument, or the argument is a text for a shell, which would run what is in it.
 pub fn prompt_channel(argv: &[String], prompt_bytes: Option<u64>) -> Result<PromptChannel, LaunchError> {
-    let Some(argument) = argv.iter().find(|arg| arg.contains(PROMPT)) else {
+    // The one that is longest with the prompt in it.
+    let times = |arg: &&String| arg.matches(PROMPT).count() as u64;
+    let with_prompt = argv.iter().filter(|arg| arg.contains(PROMPT));
+    let Some(argument) = with_prompt.max_by_key(|arg| (times(arg), arg.len())) else {
         let is_file = argv.iter().any(|arg| arg.contains(PROMPT_FILE));
         return Ok(if is_file { PromptChannel::File } else { PromptChannel::Stdin });
     };
@@ -58,9 +61,12 @@ pub fn prompt_channel(argv: &[String], prompt_bytes: Option<u64>) -> Result<Prom
     if is_shell && argv.get(2).is_some_and(|text| text.contains(PROMPT)) {
         return Err(LaunchError::PromptInShell);
     }
-    let around = (argument.len() - PROMPT.len()) as u64;
+    let times = times(&argument);
+    let around = argument.len() as u64 - times * PROMPT.len() as u64;
     match prompt_bytes {
-        Some(bytes) if bytes + around > ARGUMENT_LIMIT => Err(LaunchError::PromptTooLong { bytes }),
+        Some(bytes) if bytes.saturating_mul(times) + around > ARGUMENT_LIMIT => {
+            Err(LaunchError::PromptTooLong { bytes })
+        }
         _ => Ok(PromptChannel::Argument),
     }
 }
@@ -87,6 +93,9 @@ mod tests {
         assert_eq!(prompt_channel(&template, Some(131_071 - 6)), Ok(PromptChannel::Argument));
         let error = prompt_channel(&template, Some(131_071 - 5)).unwrap_err();
         assert!(error.to_string().contains("128 KiB"), "{error}");
+        let twice = argv(&["w", "{prompt}", "{prompt} and {prompt}"]);
+        assert!(prompt_channel(&twice, Some(65_533)).is_ok());
+        assert!(prompt_channel(&twice, Some(65_534)).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod budget;
 mod chaos;
 mod codex_client;
 mod codex_run;
+mod config;
 mod contract;
 mod coordinators;
 mod detached;
