@@ -1,5 +1,6 @@
 //! From a plan that passed the gate to a run that a supervisor can drive. What fails leaves nothing behind.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use prun_core::event::{Event, EventKind, RunEvent, RunSetup, UnitSetup};
@@ -163,6 +164,35 @@ pub(crate) fn new_id(now: Timestamp) -> Result<RunId, BeginError> {
     let tail: String = random.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect();
     let time = jiff::Timestamp::from_millisecond(now.0).map_err(|error| BeginError::Random(error.to_string()))?;
     Ok(format!("{}-{tail}", time.strftime("%y%m%d-%H%M%S")).parse()?)
+}
+
+/// Held by whoever looks for a twin of a plan and starts a run: two that do so at the same moment would both find none.
+/// The kernel frees it with its holder.
+#[derive(Debug)]
+pub struct StartLock {
+    _file: File,
+}
+
+impl StartLock {
+    /// Takes the lock of the plan with this digest; `waits` is called where somebody else is starting it.
+    ///
+    /// # Errors
+    /// The lock file cannot be made or locked.
+    pub fn take(home: &Home, digest: &str, waits: impl FnOnce()) -> Result<Self, FileError> {
+        let dir = home.starting();
+        create_private_dir(&dir)?;
+        // The files stay, so there are few of them. Two plans that share one wait for each other, for less than a second.
+        let path = dir.join(digest.get(..2).unwrap_or(digest));
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(FileError::at("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => return Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => waits(),
+            Err(TryLockError::Error(error)) => return Err(FileError::at("lock", &path)(error)),
+        }
+        file.lock().map_err(FileError::at("lock", &path))?;
+        Ok(Self { _file: file })
+    }
 }
 
 /// A run of the same plan in the same repository that is driven now.

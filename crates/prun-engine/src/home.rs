@@ -85,6 +85,12 @@ impl Home {
         self.root.join("clones").join(&sha256_hex(dir.as_os_str().as_encoded_bytes())[..16])
     }
 
+    /// Lock files of plans that are being started.
+    #[must_use]
+    pub fn starting(&self) -> PathBuf {
+        self.root.join("starting")
+    }
+
     /// Lock files for the slots of executor accounts.
     #[must_use]
     pub fn slots(&self) -> PathBuf {

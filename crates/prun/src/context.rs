@@ -1,6 +1,7 @@
 //! What every command starts from: the home, the current directory, and the run or unit that was named.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use prun_core::event::Event;
 use prun_core::ids::{LookupError, RunId, Seq, UnitId, find_run};
@@ -27,6 +28,9 @@ use prun_engine::workspace::source::Source;
 use crate::error::{CliError, CliResult};
 use crate::exit_code::ExitCode;
 use crate::ui::Ui;
+
+/// How long a supervisor may take to leave once its run has ended.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// What every command starts from.
 #[derive(Clone, Debug)]
@@ -276,6 +280,33 @@ impl Context {
     fn newest_has(&self, cards: &[RunCard], unit: &str) -> bool {
         let run = self.runs_here(cards).last().and_then(|card| self.open((*card).clone()).ok());
         run.is_some_and(|run| run.state.units.iter().any(|known| known.setup.id.as_str() == unit))
+    }
+
+    /// Does what needs the run's lock. Who heard of the end of a run may be here before its supervisor has left.
+    ///
+    /// # Errors
+    /// Those of `act`; `is_driven` tells the one that says that a supervisor holds the lock.
+    pub(crate) fn once_left<T, E>(
+        &self,
+        run: &OpenRun,
+        is_driven: impl Fn(&E) -> bool,
+        mut act: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let deadline = Instant::now() + LEAVING;
+        let mut is_told = false;
+        loop {
+            match act() {
+                Err(error) if is_driven(&error) && run.state.ended.is_some() && Instant::now() < deadline => {
+                    if !is_told {
+                        self.ui
+                            .say(format!("run {} has ended; its supervisor is about to leave", run.card.run.short()));
+                    }
+                    is_told = true;
+                    std::thread::park_timeout(Duration::from_millis(20));
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Has a command carried out by the run's supervisor, or by ourselves where there is none.

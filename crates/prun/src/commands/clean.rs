@@ -47,7 +47,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let run = context.find_run(args.run.as_deref(), intent)?;
     let discard = run.units(&args.discard)?;
     let workshop = context.workshop(&run.card.run)?;
-    let cleaning = Cleaning::open(&workshop).map_err(|error| match error {
+    let is_driven = |error: &DriverError| matches!(error, DriverError::Driven(_));
+    let cleaning = context.once_left(&run, is_driven, || Cleaning::open(&workshop)).map_err(|error| match error {
         DriverError::Driven(_) => CliError::usage(format!("run {} is going on", run.card.run.short()))
             .hint(format!("prun wait {} tells when it has ended", run.card.run.short())),
         error => error.into(),

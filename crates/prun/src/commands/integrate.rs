@@ -1,7 +1,6 @@
 //! `prun integrate`: lands all units together in the user's working tree, uncommitted, or nothing.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use prun_core::answer::{LandedView, OfRun};
 use prun_core::digest::{counted, duration};
@@ -60,7 +59,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     let run = context.find_run(args.run.as_deref(), intent)?;
     context.warn_if_lost(&run);
     let workshop = context.workshop(&run.card.run)?;
-    let mut desk = open_desk(&workshop, &run).map_err(|error| failure(context, error, &run))?;
+    let mut desk = open_desk(context, &workshop, &run).map_err(|error| failure(context, error, &run))?;
     if args.abort {
         desk.abort().map_err(|error| failure(context, error, &run))?;
         context.ui.line("the merge workspace is dropped; nothing else was changed")?;
@@ -98,25 +97,17 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     }
 }
 
-/// How long a supervisor may take to leave once its run has ended.
-const LEAVING: Duration = Duration::from_secs(5);
-
-/// Takes the run's lock. Who heard of the end of a run may be here before its supervisor has left.
+/// Takes the run's lock for a landing, or to take one back.
 ///
 /// # Errors
 /// The run is under way, or its ledger cannot be read.
-pub(crate) fn open_desk<'a>(workshop: &'a Workshop, run: &OpenRun) -> Result<Desk<'a>, LandingError> {
-    let deadline = Instant::now() + LEAVING;
-    loop {
-        match Desk::open(workshop) {
-            Err(LandingError::Driver(DriverError::Driven(_)))
-                if run.state.ended.is_some() && Instant::now() < deadline =>
-            {
-                std::thread::park_timeout(Duration::from_millis(20));
-            }
-            opened => return opened,
-        }
-    }
+pub(crate) fn open_desk<'a>(
+    context: &Context,
+    workshop: &'a Workshop,
+    run: &OpenRun,
+) -> Result<Desk<'a>, LandingError> {
+    let is_driven = |error: &LandingError| matches!(error, LandingError::Driver(DriverError::Driven(_)));
+    context.once_left(run, is_driven, || Desk::open(workshop))
 }
 
 /// The exit code that a dry run stands for.

@@ -9,7 +9,7 @@ use prun_core::gate::{self, GateWorld};
 use prun_core::ids::{ExecutorName, RunId, Seq};
 use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
 use prun_core::view::VIEW_VERSION;
-use prun_engine::begin::{begin, living_twin};
+use prun_engine::begin::{StartLock, begin, living_twin};
 use prun_engine::depth::Depth;
 use prun_engine::executor::escape_line;
 use prun_engine::files::Durability;
@@ -154,6 +154,8 @@ fn load(context: &Context, args: &Args) -> CliResult<LoadedPlan> {
 pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, on_twin: Twin, wishes: &Wishes) -> CliResult<Started> {
     let survey = check::pass_or_ask(context, loaded)?;
     let repo = survey.source.as_ref().map(|source| source.top.as_path());
+    let waits = || context.ui.say("the same plan is being started by somebody else; waiting for that");
+    let _until_driven = StartLock::take(&context.home, &loaded.digest, waits)?;
     let twin = if on_twin == Twin::StartAnother { None } else { living_twin(&context.home, &loaded.digest, repo) };
     if let Some(run) = twin.clone().filter(|_| on_twin == Twin::Take) {
         return Ok(Started { run, existing: true });

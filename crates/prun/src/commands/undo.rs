@@ -1,8 +1,6 @@
 //! `prun undo`: takes a landing back.
 
-use prun_engine::landing::Desk;
-
-use super::integrate::failure;
+use super::integrate::{failure, open_desk};
 use crate::context::{Context, Intent};
 use crate::error::CliResult;
 use crate::exit_code::ExitCode;
@@ -21,7 +19,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
         None => context.find_run(None, Intent::Look)?,
     };
     let workshop = context.workshop(&run.card.run)?;
-    let mut desk = Desk::open(&workshop).map_err(|error| failure(context, error, &run))?;
+    let mut desk = open_desk(context, &workshop, &run).map_err(|error| failure(context, error, &run))?;
     let number = desk.undo().map_err(|error| failure(context, error, &run))?;
     context.ui.line(format!("landing {number} is taken back; the working tree is as it was before"))?;
     Ok(ExitCode::Ok)

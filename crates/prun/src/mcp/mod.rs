@@ -4,6 +4,7 @@
 //! function of what the command line calls too, run on a thread of its own.
 
 mod answer;
+mod batch;
 mod call;
 mod prompt;
 mod resources;

@@ -12,6 +12,13 @@ use serde_json::Value;
 /// Where a request without a handshake says which version it speaks (since 2026-07-28).
 const INLINE_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
+/// The one version that has batches, which a server must take. The one before does not mention them, the next one
+/// removed them.
+const WITH_BATCHES: &str = "2025-03-26";
+
+/// Messages of a batch; each may be answered with 16 KiB.
+const LARGEST_BATCH: usize = 100;
+
 /// Requests that may come before the handshake.
 const FIRST: &[&str] = &["initialize", "ping", "server/discover"];
 
@@ -37,12 +44,15 @@ pub(super) enum Screened {
     Answer(Box<ServerJsonRpcMessage>),
     /// Nothing: an empty line, or a notification that nobody waits for.
     Drop,
+    /// Each of them, and the answers in one line.
+    Batch(Vec<Screened>),
 }
 
-/// Remembers whether the client has introduced itself.
+/// Remembers whether the client has introduced itself, and for which version.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     opened: bool,
+    has_batches: bool,
 }
 
 impl Screen {
@@ -56,11 +66,31 @@ impl Screen {
             Ok(message) => message,
             Err(error) => return refuse(ErrorData::parse_error(format!("not JSON: {error}"), None), None),
         };
-        let Value::Object(fields) = &message else {
-            let what =
-                if message.is_array() { "batches are not taken: send one message a line" } else { "not an object" };
-            return refuse(ErrorData::invalid_request(what, None), None);
+        match message {
+            Value::Array(messages) => self.batch(messages),
+            message => self.message(message),
+        }
+    }
+
+    fn batch(&mut self, messages: Vec<Value>) -> Screened {
+        if !self.has_batches {
+            return invalid("batches belong to protocol version 2025-03-26 alone: send one message a line", None);
+        }
+        if messages.is_empty() || messages.len() > LARGEST_BATCH {
+            return invalid(&format!("a batch has 1 to {LARGEST_BATCH} messages"), None);
+        }
+        let judge = |message: Value| {
+            if message["method"] == "initialize" {
+                let id = message.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
+                return invalid("initialize is no part of a batch", id);
+            }
+            self.message(message)
         };
+        Screened::Batch(messages.into_iter().map(judge).collect())
+    }
+
+    fn message(&mut self, message: Value) -> Screened {
+        let Value::Object(fields) = &message else { return invalid("not an object", None) };
         let id = fields.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
         let Some(method) = fields.get("method").and_then(Value::as_str).map(str::to_owned) else {
             let is_reply = fields.contains_key("result") || fields.contains_key("error");
@@ -88,6 +118,14 @@ impl Screen {
                 wrong_parameters(method, id)
             }
             Ok(parsed) => {
+                if let JsonRpcMessage::Request(JsonRpcRequest {
+                    request: ClientRequest::InitializeRequest(greeting),
+                    ..
+                }) = &parsed
+                {
+                    // It is one that we know, so it is what we answer with.
+                    self.has_batches = greeting.params.protocol_version.as_str() == WITH_BATCHES;
+                }
                 self.opened |= method == "initialize" || (is_inline && method != "server/discover" && method != "ping");
                 Screened::Pass(Box::new(parsed))
             }
@@ -130,6 +168,7 @@ mod tests {
         match screen.judge(line) {
             Screened::Pass(_) => "pass".into(),
             Screened::Drop => "drop".into(),
+            Screened::Batch(messages) => format!("batch of {}", messages.len()),
             Screened::Answer(answer) => {
                 let answer = serde_json::to_value(answer).unwrap();
                 format!("{} {}", answer["id"], answer["error"]["code"])
@@ -173,9 +212,31 @@ mod tests {
             (br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":5}}"#, "1 -32602"),
             (b"  \r", "drop"),
         ] {
-            let mut screen = Screen { opened: true };
+            let mut screen = Screen { opened: true, has_batches: false };
             assert_eq!(judged(&mut screen, line), answer, "{}", String::from_utf8_lossy(line));
         }
+    }
+
+    #[test]
+    fn batches_belong_to_one_version() {
+        let batch = br#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#;
+        for (version, judged_as) in
+            [("2024-11-05", "null -32600"), ("2025-03-26", "batch of 2"), ("2025-06-18", "null -32600")]
+        {
+            let mut screen = Screen::default();
+            assert_eq!(judged(&mut screen, INITIALIZE.replace("2025-06-18", version).as_bytes()), "pass");
+            assert_eq!(judged(&mut screen, batch), judged_as, "{version}");
+        }
+        let mut screen = Screen { opened: true, has_batches: true };
+        assert_eq!(judged(&mut screen, b"[]"), "null -32600");
+        let many = format!("[{}]", vec!["{}"; LARGEST_BATCH + 1].join(","));
+        assert_eq!(judged(&mut screen, many.as_bytes()), "null -32600");
+        let mixed = format!("[[],1,{INITIALIZE},{{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"ping\"}}]");
+        let Screened::Batch(messages) = screen.judge(mixed.as_bytes()) else { panic!("no batch") };
+        assert!(matches!(
+            &messages[..],
+            [Screened::Answer(_), Screened::Answer(_), Screened::Answer(_), Screened::Pass(_)]
+        ));
     }
 
     #[test]

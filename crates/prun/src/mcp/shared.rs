@@ -1,6 +1,6 @@
 //! What all calls of one server share.
 
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, RwLock, Weak};
 
 use prun_engine::contain::{TOKEN_VARIABLE, reap_marked};
 use prun_engine::process::environment_values;
@@ -15,8 +15,6 @@ use prun_core::ids::UnitId;
 pub(super) struct Shared {
     /// What every command starts from.
     pub(super) context: Context,
-    /// Held while a run is started: two calls must not start the same plan twice.
-    pub(super) starting: Mutex<()>,
     /// Trials that were made or are under way.
     pub(super) trials: Trials,
     /// Held to read while the working tree is written to.
@@ -27,13 +25,7 @@ pub(super) struct Shared {
 impl Shared {
     /// Before the first call.
     pub(super) fn new(context: Context) -> Arc<Self> {
-        Arc::new_cyclic(|own| Self {
-            context,
-            starting: Mutex::default(),
-            trials: Trials::default(),
-            landing: RwLock::default(),
-            own: own.clone(),
-        })
+        Arc::new_cyclic(|own| Self { context, trials: Trials::default(), landing: RwLock::default(), own: own.clone() })
     }
 
     /// For a thread that outlives the call.

@@ -1,7 +1,10 @@
 //! What is beside a run: the user's own commands at its end, a machine that stays awake, and the sandbox of the caller.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use prun_engine::home::Home;
+use prun_engine::ledger::RunLock;
 use prun_testkit::env::{Printed, TestEnv, read_if_there};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -183,4 +186,27 @@ fn a_third_interrupt_leaves_also_a_supervisor_that_does_not_answer() {
     supervisor.signal(Signal::CONT);
     open_gate(&env, "go");
     assert_eq!(wait_for_end(&env, &id).code, 0);
+}
+
+/// Who hears of a run's end may be there before its supervisor has left; that is no reason to refuse.
+#[test]
+fn undo_and_clean_wait_for_a_supervisor_that_is_about_to_leave() {
+    let env = place("", &[unit("a", "echo a > a.txt; result")]);
+    let id = started(&env, &[]);
+    wait_for_end(&env, &id);
+    let tree = crate::support::tree_shown(&env.prun(&format!("integrate {id} --dry-run")));
+    assert_eq!(env.prun(&format!("integrate {id} --tree {tree}")).code, 0);
+    let run = Home::at(env.home()).run(&env.run_ids()[0].parse().unwrap());
+    for command in ["undo", "clean"] {
+        let supervisor = RunLock::try_take(&run).unwrap().expect("nobody has it");
+        let mut waits = env.start(&[command, &id]);
+        let mut said = BufReader::new(waits.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(env.normal(&line), "run [run] has ended; its supervisor is about to leave\n", "{command}");
+        drop(supervisor);
+        let printed = env.finish(waits);
+        assert_eq!(printed.code, 0, "{command}: {printed}");
+    }
+    assert_eq!(env.read("a.txt"), "");
 }

@@ -184,7 +184,7 @@ impl Worker {
         let run = context.find_run(Some(&self.question.run), Intent::Look)?;
         let workshop = context.workshop(&run.card.run)?;
         let failure = |error| landing::refusal(error, &run);
-        let mut desk = landing::open_desk(&workshop, &run).map_err(failure)?;
+        let mut desk = landing::open_desk(context, &workshop, &run).map_err(failure)?;
         let options = TrialOptions {
             accepted: self.question.accepted.clone(),
             only: run.units(&self.question.only)?.into_iter().collect(),

@@ -106,7 +106,6 @@ pub(super) fn start(shared: &Shared, args: &StartArgs, _: &Call) -> CliResult<An
     let StartArgs { plan_file, plan, dir, dirty, again } = args.clone();
     let mut loaded = load(shared, &CheckArgs { plan_file, plan, dir, dirty })??;
     let twin = if again == Some(true) { Twin::StartAnother } else { Twin::Take };
-    let _one_at_a_time = shared.starting.lock();
     let wishes = shared.context.registry()?.wishes().clone();
     let started = run::start(&shared.context, &mut loaded, twin, &wishes)?;
     let view = started.view();

@@ -100,13 +100,19 @@ impl Client {
         }
     }
 
-    /// The next message, if one comes in time. A line that is none fails the test.
+    /// The next message, or the answers to a batch, if one comes in time. A line that is none fails the test.
     pub(crate) fn next(&mut self, limit: Duration) -> Option<Value> {
         let line = self.lines.recv_timeout(limit).ok()?;
-        let message: Value =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("stray output {line:?}: {error}"));
-        assert_eq!(message["jsonrpc"], "2.0", "{line}");
-        Some(message)
+        let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("stray output {line:?}: {error}"));
+        let messages = line.as_array().map_or(std::slice::from_ref(&line), Vec::as_slice);
+        assert!(!messages.is_empty() && messages.iter().all(|message| message["jsonrpc"] == "2.0"), "{line}");
+        Some(line)
+    }
+
+    /// The answers to a batch: the next line.
+    pub(crate) fn next_batch(&mut self) -> Vec<Value> {
+        let answers = self.next(PATIENCE).expect("an answer");
+        answers.as_array().unwrap_or_else(|| panic!("no batch: {answers}")).clone()
     }
 
     /// Calls a tool; its whole answer.
@@ -149,16 +155,15 @@ impl Client {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Closes the server's stdin: how it ended, after how long, what it had still to say, and its stderr.
-    pub(crate) fn leave(mut self) -> (ExitStatus, Duration, Vec<Value>, String) {
-        let began = Instant::now();
+    /// Closes the server's stdin: how it ended, what it had still to say, and its stderr.
+    pub(crate) fn leave(mut self) -> (ExitStatus, Vec<Value>, String) {
         drop(self.stdin.take());
         let mut last = std::mem::take(&mut self.aside);
         while let Some(message) = self.next(PATIENCE) {
             last.push(message);
         }
         let status = self.child.wait().unwrap();
-        (status, began.elapsed(), last, self.errors.recv().unwrap_or_default())
+        (status, last, self.errors.recv().unwrap_or_default())
     }
 }
 

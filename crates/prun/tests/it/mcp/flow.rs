@@ -53,7 +53,7 @@ fn four_units_go_from_a_plan_to_the_working_tree() {
     assert!(text.contains("git add -- a.txt b.txt c.txt d.txt"), "{text}");
     assert_eq!(landed["files"], 4);
     assert_eq!((env.read("d.txt").as_str(), env.git("rev-parse HEAD")), ("d\n", head));
-    let (_, _, last, _) = client.leave();
+    let (_, last, _) = client.leave();
     assert!(last.is_empty(), "{last:?}");
     env.assert_all_gone();
 }
@@ -75,6 +75,27 @@ fn a_plan_can_be_handed_over_and_is_not_started_twice() {
     open_gate(&env, "go");
     client.wait_for_end(&run);
     drop(client);
+    env.assert_all_gone();
+}
+
+#[test]
+fn servers_that_start_the_same_plan_at_the_same_moment_make_one_run() {
+    let env = place("", &[unit("one", "await go; echo x > x; result")]);
+    let mut servers: Vec<Client> = (0..6).map(|_| Client::new(&env)).collect();
+    let asked: Vec<u64> =
+        servers.iter_mut().map(|server| server.ask("tools/call", json!({"name": "start", "arguments": {}}))).collect();
+    let started: Vec<serde_json::Value> = servers
+        .iter_mut()
+        .zip(asked)
+        .map(|(server, id)| server.answer_to(id)["result"]["structuredContent"].clone())
+        .collect();
+    let runs = env.run_ids();
+    assert_eq!(runs.len(), 1, "{started:?}");
+    assert!(started.iter().all(|one| one["id"] == runs[0].as_str()), "{started:?}");
+    assert_eq!(started.iter().filter(|one| one["existing"] == true).count(), 5, "{started:?}");
+    open_gate(&env, "go");
+    servers[0].wait_for_end(&runs[0]);
+    drop(servers);
     env.assert_all_gone();
 }
 
