@@ -55,7 +55,8 @@ fn gap_sentence(gap: Gap, facts: &AttemptFacts) -> String {
 
 fn cause_sentence(cause: Cause, facts: &AttemptFacts) -> String {
     if let Some(error) = facts.error.as_ref().filter(|error| error.class == cause) {
-        return format!("{cause}: {}", error.message);
+        let silent = matches!(facts.stopped, Some(StopReason::IdleStall | StopReason::FirstOutput));
+        return format!("{cause}: {}{}", error.message, if silent { "; then it was silent for too long" } else { "" });
     }
     match cause {
         Cause::SpawnError => match &facts.exit {

@@ -29,7 +29,7 @@ pub fn judge(facts: &AttemptFacts) -> Outcome {
         return Outcome::Failed(Cause::SpawnError);
     }
     if let Some(cause) = facts.stopped.and_then(limit_cause) {
-        return Outcome::Failed(cause);
+        return Outcome::Failed(provider_of_silence(cause, facts).unwrap_or(cause));
     }
     if facts.final_event != FinalEvent::Completed
         && let Some(error) = &facts.error
@@ -50,6 +50,14 @@ fn limit_cause(reason: StopReason) -> Option<Cause> {
         StopReason::Lingered => None,
         StopReason::User | StopReason::RunStopped | StopReason::Budget | StopReason::Signal | StopReason::Hold => None,
     }
+}
+
+/// Who falls silent after it was refused, and has done nothing since, waits for its provider and is not stuck itself.
+fn provider_of_silence(cause: Cause, facts: &AttemptFacts) -> Option<Cause> {
+    let class = facts.error.as_ref()?.class;
+    let is_silence = matches!(cause, Cause::IdleStall | Cause::FirstOutput) && facts.final_event == FinalEvent::Missing;
+    let is_of_provider = matches!(class, Cause::UsageLimit | Cause::RateLimit | Cause::Network | Cause::Auth);
+    (is_silence && is_of_provider).then_some(class)
 }
 
 fn judge_exit(facts: &AttemptFacts) -> Option<Outcome> {
@@ -171,6 +179,22 @@ mod tests {
             (|f| f.changes = None, Outcome::Incomplete(Gap::NoChange)),
             (|f| f.harvest_error = Some("e".into()), Outcome::Incomplete(Gap::Harvest)),
             (|f| f.stopped = Some(StopReason::IdleStall), Outcome::Failed(Cause::IdleStall)),
+            (
+                |f| {
+                    f.stopped = Some(StopReason::IdleStall);
+                    f.final_event = FinalEvent::Missing;
+                    f.error = Some(error(Cause::RateLimit));
+                },
+                Outcome::Failed(Cause::RateLimit),
+            ),
+            (
+                |f| {
+                    f.stopped = Some(StopReason::IdleStall);
+                    f.final_event = FinalEvent::Missing;
+                    f.error = Some(error(Cause::Worker));
+                },
+                Outcome::Failed(Cause::IdleStall),
+            ),
             (|f| f.stopped = Some(StopReason::User), Outcome::Stopped(StopReason::User)),
             (|f| f.sweep.survivors.push(9), Outcome::Failed(Cause::KillFailed)),
         ];

@@ -141,6 +141,12 @@ pub fn decide(situation: &Situation<'_>) -> Decision {
             Cause::UsageLimit => until_reset(situation),
             Cause::RateLimit | Cause::Network => back_off(situation, *cause),
             Cause::Context | Cause::Permission => elsewhere(situation),
+            // Once may be chance; the last attempt, or the one after the second silence, is better made by another one.
+            Cause::IdleStall | Cause::FirstOutput
+                if !situation.others.is_empty() && (situation.retries_left == 1 || situation.retries_spent > 0) =>
+            {
+                elsewhere(situation)
+            }
             Cause::SpawnError | Cause::Setup | Cause::KillFailed => settle(String::new()),
             _ => retry(situation),
         },
@@ -413,6 +419,19 @@ mod tests {
             ),
             ("context", failed(Cause::Context)),
             ("context, other", with_other(Cause::Context)),
+            ("silence, other", with_other(Cause::IdleStall)),
+            ("silence, of many", Case { change: |s| s.retries_left = 3, ..with_other(Cause::IdleStall) }),
+            (
+                "silence, again",
+                Case {
+                    change: |s| {
+                        s.retries_left = 2;
+                        s.retries_spent = 1;
+                    },
+                    ..with_other(Cause::FirstOutput)
+                },
+            ),
+            ("silence", failed(Cause::IdleStall)),
             ("permission, none left", Case { change: |s| s.retries_left = 0, ..with_other(Cause::Permission) }),
         ];
         let table: String = rows.iter().map(|(name, case)| format!("{name}: {}\n", told(case))).collect();
@@ -443,6 +462,10 @@ mod tests {
         network, spent: network 15000 | settle | codex pauses for 15s; the run has repeated as much as it may, and the unit has no retry left
         context: - | settle | the unit names no other executor
         context, other: - | Continue at 1000, Retry, never back | it goes to claude, not back
+        silence, other: - | Continue at 1000, Retry, never back | it goes to claude, not back
+        silence, of many: - | Fresh at 1000, Retry | attempt 2 follows
+        silence, again: - | Continue at 1000, Retry, never back | it goes to claude, not back
+        silence: - | Fresh at 1000, Retry | attempt 2 follows
         permission, none left: - | settle | it has no retry left for another executor
         "##);
     }

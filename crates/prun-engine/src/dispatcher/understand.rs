@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use prun_core::outcome::{ClientError, Exit, FinalEvent, StopReason};
+use prun_core::outcome::{Cause, ClientError, Exit, FinalEvent, StopReason};
 use regex::bytes::Regex;
 
 use super::output::read_end;
@@ -35,6 +35,12 @@ impl Ended<'_> {
         if failed && stream.error.is_none() && stream.final_event != FinalEvent::Completed {
             stream.error = self.error(&worker.errors);
         }
+        // A client that fell silent between its tries may have told only people what it tries again for.
+        let silent = matches!(self.stopped, Some(StopReason::IdleStall | StopReason::FirstOutput));
+        let tries_again = stream.error.as_ref().is_some_and(|error| error.class == Cause::RateLimit);
+        if silent && tries_again && stream.final_event == FinalEvent::Missing {
+            stream.error = self.error(&worker.errors).or(stream.error);
+        }
         stream
     }
 
@@ -59,9 +65,8 @@ impl Ended<'_> {
 mod tests {
     use std::io::Write;
 
-    use prun_core::outcome::Cause;
-
     use super::*;
+    use crate::executor::Registry;
     use crate::executor::stream::StreamReader;
 
     fn understood(output: &str, code: i32, stopped: Option<StopReason>, kind: StreamKind) -> StreamSummary {
@@ -101,6 +106,34 @@ mod tests {
     fn words_of_failure_are_none_where_the_command_did_not_fail() {
         assert_eq!(class("documented: quota, 401\n", 0, None), None);
         assert_eq!(class("documented: quota, 401\n", 143, Some(StopReason::IdleStall)), None);
+    }
+
+    /// What qwen 0.24.4 does at a usage limit, as it was seen: an event without a reason, and a line on stderr.
+    #[test]
+    fn a_client_that_is_ended_while_it_waits_to_try_again_has_the_class_that_it_told_people() {
+        let registry = Registry::built_in(2);
+        let qwen = registry.get(&"qwen".parse().unwrap()).unwrap();
+        let worker = WorkerSpec {
+            stream: qwen.stream,
+            errors: qwen.errors.clone(),
+            ..crate::dispatcher::task::tests::spec(&[]).worker.unwrap()
+        };
+        let class = |said: &str, events: &str| {
+            let mut tail = tempfile::tempfile().unwrap();
+            tail.write_all(said.as_bytes()).unwrap();
+            let mut reader = StreamReader::new(qwen.stream);
+            reader.feed(events.as_bytes());
+            let (exit, stopped) = (Exit::Signal { signal: 15 }, Some(StopReason::IdleStall));
+            let ended = Ended { exit: &exit, stopped, tail: &tail };
+            ended.understand(&worker, reader.summary().clone()).error.map(|error| error.class)
+        };
+        let limit = "Retrying in 60s (attempt 1/10): [API Error: 429 The usage limit has been reached]\n";
+        let busy = "Retrying in 60s (attempt 1/10): [API Error: 429 Too many requests]\n";
+        let retry = "{\"type\":\"system\",\"subtype\":\"retry\",\"data\":{\"reason\":\"retry\",\"attempt\":1,\
+                     \"maxRetries\":10,\"delayMs\":60000}}\n";
+        assert_eq!(class(limit, retry), Some(Cause::UsageLimit));
+        assert_eq!(class(busy, retry), Some(Cause::RateLimit));
+        assert_eq!(class(limit, ""), None, "words alone are none");
     }
 
     #[test]

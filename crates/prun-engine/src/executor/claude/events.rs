@@ -2,7 +2,7 @@
 //!
 //! An API error comes as `subtype: success` with `is_error: true`: only the latter counts.
 
-use prun_core::outcome::{ClientError, FinalEvent, Usage};
+use prun_core::outcome::{Cause, ClientError, FinalEvent, Usage};
 use prun_core::time::Timestamp;
 use serde_json::Value;
 
@@ -42,13 +42,27 @@ fn system(summary: &mut StreamSummary, memory: &mut Memory, event: &Value) -> Op
         "init" => Some(init(summary, event)),
         "api_retry" => {
             memory.was_retried = true;
-            Some(no_progress(&retry_line(event)))
+            let line = retry_line(event);
+            let status = event["error_status"].as_u64().and_then(|status| status.try_into().ok());
+            let refusal = Refusal { kind: text_of(event, "error").to_owned(), status, ..Refusal::default() };
+            let class = match refusal.class("", &line, false) {
+                // Claude tries again where no answer came, and never for a fault of its own.
+                Cause::Worker => Cause::Network,
+                class => class,
+            };
+            note_refusal(summary, class, &line);
+            Some(no_progress(&line))
         }
         // qwen's.
         "retry" => {
             memory.was_retried = true;
             let (attempt, delay) = (number_of(&event["data"], "attempt"), number_of(&event["data"], "delayMs"));
-            Some(no_progress(&format!("retry {attempt} in {} s", delay / 1000)))
+            let line = format!("retry {attempt} in {} s", delay / 1000);
+            if event["data"]["maxRetries"].is_u64() {
+                // It counts the tries of nothing but a rate limit, and says no more of it until it has given up.
+                note_refusal(summary, Cause::RateLimit, &line);
+            }
+            Some(no_progress(&line))
         }
         "permission_denied" => {
             let tool = text_of(event, "tool_name");
@@ -56,6 +70,13 @@ fn system(summary: &mut StreamSummary, memory: &mut Memory, event: &Value) -> Op
             Some(no_progress(&format!("denied {tool}: {}", first_line(text_of(event, "message"), ACTIVITY_CAP))))
         }
         _ => None,
+    }
+}
+
+/// What the client is trying again for: its last error, unless it gets on with its work.
+fn note_refusal(summary: &mut StreamSummary, class: Cause, line: &str) {
+    if summary.final_event == FinalEvent::Missing {
+        summary.error = Some(ClientError { class, ..client_error(line) });
     }
 }
 

@@ -136,9 +136,9 @@ fn each_recording_has_its_verdict_usage_and_last_word() {
     claude fgtool_default exit -9: failed(signal) | 2400(2000)/68 1680µ$ 2t | Done.
     claude fgtool_t10 exit -9: failed(signal) | 2400(2000)/68 1680µ$ 2t | Done.
     claude fgtool_t10_nobg exit 0: incomplete(no-change) | 2400(2000)/68 1680µ$ 2t | Done.
-    claude hang exit -9: failed(signal) | - |
+    claude hang exit -9: failed(network) | - | retry 1/10 in 0 s: unknown
     claude hang_headers exit -9: failed(signal) | - |
-    claude hang_mid exit -9: failed(signal) | - |
+    claude hang_mid exit -9: failed(network) | - | retry 1/9 in 0 s: unknown
     claude hang_t10 exit 1: failed(network) | 0(0)/0 0µ$ 1t | Request timed out. If the API is slow to answer,
     claude hanghdr_idle exit 1: failed(network) | 0(0)/0 0µ$ 1t | Request timed out. If the API is slow to answer,
     claude json_schema exit 0: incomplete(no-change) | 1200(1000)/34 840µ$ 2t | {"status":"ok"}
@@ -273,8 +273,8 @@ fn each_recording_has_its_verdict_usage_and_last_word() {
     opencode text exit 0: incomplete(no-change) | 1200(1000)/34 0µ$ 1t | All done. RESULT: ok
     opencode tool exit 0: succeeded | 2400(2000)/68 0µ$ 2t | Edited target.txt and wrote result.json.
     qwen 401 exit 1: failed(auth) | 0(0)/0 1t | [API Error: 401 Incorrect API key provided: test
-    qwen 429 exit -9: failed(signal) | - |
-    qwen 429_usage exit -9: failed(signal) | - |
+    qwen 429 exit -9: failed(rate-limit) | - | retry 1 in 60 s
+    qwen 429_usage exit -9: failed(rate-limit) | - | retry 1 in 60 s
     qwen 500 exit 1: failed(rate-limit) | 0(0)/0 1t | [API Error: 500 The server had an error while pr
     qwen drop_mid exit 1: failed(network) | 0(0)/0 1t | [API Error: terminated (cause: UND_ERR_SOCKET: o
     qwen hang_mid exit -9: failed(signal) | - |

@@ -177,7 +177,8 @@ fn claudes_work_is_shown_line_by_line_and_pieces_of_messages_are_progress_alone(
 fn claudes_retries_and_heartbeats_are_no_progress() {
     let (summary, activities) = read_as(StreamKind::Claude, recording("claude", "hang").as_bytes());
     assert!(!activities.last().unwrap().is_progress, "{activities:?}");
-    assert_eq!((summary.final_event, summary.error), (FinalEvent::Missing, None));
+    let error = summary.error.map(|error| error.class);
+    assert_eq!((summary.final_event, error), (FinalEvent::Missing, Some(Cause::Network)), "what it tries again for");
     let beat = r#"{"type":"tool_progress","tool_use_id":"t","tool_name":"Bash","elapsed_time_seconds":30}"#;
     assert_eq!(read_as(StreamKind::Claude, format!("{beat}\n").as_bytes()).1, []);
 }
