@@ -6,7 +6,7 @@ use std::process::Command;
 use prun_core::ids::Seq;
 use prun_engine::git::Git;
 use prun_engine::hooks::Wishes;
-use prun_engine::landing::{Desk, TrialOptions};
+use prun_engine::landing::TrialOptions;
 use prun_engine::survey::LoadedPlan;
 
 use super::{integrate, reconcile, run};
@@ -56,7 +56,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> CliResult {
     step(context, "May it be integrated? All changes together, tried and checked in a clean clone first:")?;
     let open = context.find_run(Some(id.as_str()), Intent::Look)?;
     let workshop = context.workshop(&id)?;
-    let mut desk = Desk::open(&workshop).map_err(|error| integrate::failure(context, error, &open))?;
+    let mut desk =
+        integrate::open_desk(context, &workshop, &open).map_err(|error| integrate::failure(context, error, &open))?;
     let trial = desk.trial(&TrialOptions::default()).map_err(|error| integrate::failure(context, error, &open))?;
     reconcile::show(context.ui, trial.reconciliation(), name)?;
     integrate::show(context, &trial)?;

@@ -33,5 +33,6 @@ mod scale;
 mod support;
 mod tidy;
 mod transcripts;
+mod tutorial;
 mod walk;
 mod workspaces;

@@ -13,12 +13,12 @@ use prun_testkit::env::{Printed, TestEnv};
 use crate::support::PRUN;
 
 /// A shell in a place, with prun in PATH.
-struct Shell {
-    env: TestEnv,
+pub(crate) struct Shell {
+    pub(crate) env: TestEnv,
 }
 
 impl Shell {
-    fn new(mut env: TestEnv) -> Self {
+    pub(crate) fn new(mut env: TestEnv) -> Self {
         std::fs::create_dir(env.at("bin")).unwrap();
         symlink(PRUN, env.at("bin/prun")).unwrap();
         let path = std::env::var("PATH").unwrap();
@@ -34,14 +34,14 @@ impl Shell {
     }
 
     /// Runs a line as it was typed.
-    fn types(&self, line: &str) -> Printed {
+    pub(crate) fn types(&self, line: &str) -> Printed {
         let mut shell = self.env.program("/bin/sh");
         shell.args(["-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.env.finish(shell.spawn().unwrap())
     }
 
     /// Runs a line that has to succeed; what it printed to stdout.
-    fn gets(&self, line: &str) -> String {
+    pub(crate) fn gets(&self, line: &str) -> String {
         let printed = self.types(line);
         assert_eq!(printed.code, 0, "$ {line}\n{printed}");
         printed.stdout
