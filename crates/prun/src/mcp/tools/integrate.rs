@@ -219,7 +219,10 @@ impl Worker {
         }
         desk.land(&trial, tree).map_err(failure)?;
         let landed = landing::landed(&trial.dry_run, &run);
-        Ok(Answer::new(landing::landed_lines(&landed).join("\n"), &landed))
+        let text = landing::landed_lines(&landed).join("\n");
+        let mut data = serde_json::to_value(landed).expect("plain data with string keys");
+        data["message"] = "landed, uncommitted; HEAD and index untouched".into();
+        Ok(Answer::new(text, &data))
     }
 }
 

@@ -7,7 +7,7 @@ use prun_core::answer::{BriefView, DiffView};
 use prun_core::digest::{count, counted, duration, header, of_the_run};
 use prun_core::outcome::{ChangeKind, FileChange};
 use prun_core::usage::{By, Sum, USAGE_VERSION};
-use prun_core::view::VIEW_VERSION;
+use prun_core::view::{UnitView, VIEW_VERSION};
 use prun_engine::files::FileError;
 use prun_engine::workspace::PatchOptions;
 use schemars::JsonSchema;
@@ -42,21 +42,33 @@ pub(super) fn status(shared: &Shared, args: &RunArgs, _: &Call) -> CliResult<Ans
             continue;
         }
         lines.push(unit_line(unit, 0, None).0);
-        units.push(json!({
-            "unit": unit.unit, "state": unit.outcome.as_ref().unwrap_or(&unit.state), "attempt": unit.attempt,
-            "files": unit.files, "disposition": unit.disposition,
-        }));
+        units.push(of_unit(unit));
     }
+    let header = lines[0].clone();
     let more = (left_out > 0).then(|| format!("and {left_out} more: prun status {name}"));
     lines.extend(more.clone());
     let of_the_run = of_the_run(&view, name);
     lines.extend(of_the_run.clone());
     let data = json!({
-        "version": VIEW_VERSION, "run": name, "state": view.state, "counts": view.counts, "next": view.next,
+        "version": VIEW_VERSION, "run": name, "state": view.state, "header": header, "counts": view.counts, "next": view.next,
         "landed": view.landed, "repository_touched": view.repository_touched, "units": units, "left_out": left_out, "message": more,
         "attention": of_the_run,
     });
     Ok(Answer::new(lines.join("\n"), &data))
+}
+
+/// What the line of a unit says.
+fn of_unit(unit: &UnitView) -> Value {
+    let attempt = (unit.attempt > 1).then(|| format!("{}/{}", unit.attempt, unit.attempts_allowed));
+    let disposition = (unit.disposition != "unreviewed").then_some(&unit.disposition);
+    let succeeded = unit.outcome.as_deref() == Some("succeeded");
+    json!({
+        "unit": unit.unit, "state": unit.outcome.as_ref().unwrap_or(&unit.state), "handed_over": unit.handed_over,
+        "quiet": unit.quiet, "attempt": attempt, "millis": unit.millis, "files": unit.files, "added": unit.added,
+        "removed": unit.removed, "tokens": unit.tokens, "disposition": disposition,
+        "why": if succeeded { None } else { unit.why.as_ref() },
+        "conclusion": if succeeded { unit.conclusion.as_ref() } else { None },
+    })
 }
 
 /// Whose result.

@@ -51,7 +51,10 @@ fn four_units_go_from_a_plan_to_the_working_tree() {
     let tree = tried["tree"].as_str().unwrap();
     let (text, landed) = client.good("integrate", json!({"run": run, "tree": &tree[..12]}));
     assert!(text.contains("git add -- a.txt b.txt c.txt d.txt"), "{text}");
-    assert_eq!(landed["files"], 4);
+    assert_eq!(
+        (&landed["files"], &landed["message"]),
+        (&json!(4), &json!("landed, uncommitted; HEAD and index untouched"))
+    );
     assert_eq!((env.read("d.txt").as_str(), env.git("rev-parse HEAD")), ("d\n", head));
     let (_, last, _) = client.leave();
     assert!(last.is_empty(), "{last:?}");
@@ -129,6 +132,10 @@ fn a_unit_that_fails_is_looked_at_retried_and_left_out() {
     let ended = client.wait_for_end(&run);
     assert_eq!(ended["woke"], "attention");
     assert!(ended["attention"][0].as_str().unwrap().starts_with("FAIL bad"), "{ended}");
+    // Clients show their model the data alone, so it says why.
+    let (_, status) = client.good("status", json!({"run": run}));
+    let bad = &status["units"][0];
+    assert!(bad["why"].as_str().unwrap().contains("exit code 3"), "{bad}");
     let (log, _) = client.good("logs", json!({"run": run, "unit": "bad", "lines": 5}));
     assert!(log.contains("what went wrong"), "{log}");
     let (text, _) = client.bad("integrate", json!({"run": run}));
