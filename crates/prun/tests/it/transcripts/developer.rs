@@ -21,6 +21,11 @@ fn evening() -> Shell {
                  if [ $PRUN_UNIT = ini ]; then fail 'it cannot be done'; fi\n\
                  if [ $n = 5 ]; then fail \"You've hit your usage limit; try again in 2s.\"; fi";
     let mut shell = Shell::new(holds::place(meets, config, ""));
+    // The other executor takes its time until codex has met its limit, so that there is something to meet it with.
+    let patient = "while [ ! -e \"$PRUN_TEST_MARK/start.5\" ]; do sleep 0.02; done\nexec \"$PRUN_TEST_MARK/worker\"";
+    let patient = shell.env.script("patient", patient);
+    let config = config.replace("WORKER", patient.to_str().unwrap());
+    std::fs::write(shell.env.at("user/config/prun/config.toml"), config).unwrap();
     let plan = format!("version = 1\ndirty = \"ignore\"\nverify = \"test -e README.md\"\n{plan}");
     std::fs::write(shell.env.at("the-plan"), plan).unwrap();
     let editor = shell.env.script("editor", "cat \"$PRUN_TEST_MARK/the-plan\" > \"$1\"");
