@@ -155,8 +155,8 @@ fn run_bounded(run: &RunDir, hook: Hook, command: &str, told: &Told, limit: Dura
     let dir = told.dir.as_deref().filter(|dir| dir.is_dir()).unwrap_or(run.root());
     let token = sha256_hex(format!("{} {}", told.run, hook.name()).as_bytes());
     let log = run.hooks_log();
-    let site = CheckSite { dir, limit, log: &log, token: &token, guard: None };
-    let check = site.run(&argv).map_err(|error| error.to_string())?;
+    let site = CheckSite { dir, log: &log, token: &token, guard: None };
+    let check = site.run(&argv, limit).map_err(|error| error.to_string())?;
     if check.ok {
         return Ok(());
     }

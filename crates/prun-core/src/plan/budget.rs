@@ -1,9 +1,9 @@
 //! `[budget]` of the plan, and `budget` of a unit.
 
 use crate::budget::{Budget, parse_count, parse_money};
-use crate::plan::duration;
 use crate::plan::fields::{self, Fields, Item};
-use crate::plan::problem::{Problem, quoted};
+use crate::plan::problem::Problem;
+use crate::plan::settings;
 use crate::plan::tree::Value;
 
 /// Reads a table of limits.
@@ -27,11 +27,7 @@ pub(super) fn read(fields: &mut Fields, problems: &mut Vec<Problem>) -> Budget {
         tokens: fields.read("tokens", problems, |item| amount(item, parse_count)).value(),
         money_micro_usd: fields.read("money", problems, |item| amount(item, parse_money)).value(),
         turns: fields.read("turns", problems, |item| amount(item, parse_count)).value(),
-        time_millis: fields
-            .read("time", problems, |item| {
-                item.checked(|text| duration::parse(&text).map_err(|error| format!("is {}: {error}", quoted(&text))))
-            })
-            .value(),
+        time_millis: fields.read("time", problems, settings::span).value(),
     }
 }
 

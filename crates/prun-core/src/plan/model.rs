@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,9 @@ pub const COMMAND_EXECUTOR: &str = "command";
 /// The executor whose worker is the coordinator's own subagent.
 pub const SESSION_EXECUTOR: &str = "session";
 
+/// How long a set-up or a check may take where the plan does not say: half an hour, as builds take minutes.
+pub const DEFAULT_CHECK_MILLIS: u64 = 30 * 60 * 1000;
+
 /// A resolved plan. Places are not part of its serialised form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanFile {
@@ -47,8 +51,14 @@ pub struct PlanFile {
     pub guard: Option<Guard>,
     /// Run once in each clone, before the worker.
     pub setup: Option<CommandLine>,
+    /// How long the set-up may take, in milliseconds; `None`: [`DEFAULT_CHECK_MILLIS`].
+    #[serde(default)]
+    pub setup_limit_millis: Option<u64>,
     /// The run's check: on the base, then on each combination.
     pub verify: Option<CommandLine>,
+    /// How long that check, and the check of a unit, may take, in milliseconds; `None`: [`DEFAULT_CHECK_MILLIS`].
+    #[serde(default)]
+    pub check_limit_millis: Option<u64>,
     /// How many units may run at once; `None`: the sum of the executors' slots.
     pub jobs: Option<u32>,
     /// Levels of runs that workers may start; 0: none.
@@ -67,6 +77,20 @@ pub struct PlanFile {
     /// Where the keys stand.
     #[serde(skip)]
     pub places: PlanPlaces,
+}
+
+impl PlanFile {
+    /// How long the set-up may take.
+    #[must_use]
+    pub fn setup_limit(&self) -> Duration {
+        Duration::from_millis(self.setup_limit_millis.unwrap_or(DEFAULT_CHECK_MILLIS))
+    }
+
+    /// How long the run's check, and the check of a unit, may take.
+    #[must_use]
+    pub fn check_limit(&self) -> Duration {
+        Duration::from_millis(self.check_limit_millis.unwrap_or(DEFAULT_CHECK_MILLIS))
+    }
 }
 
 /// Units from rows.

@@ -87,7 +87,9 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
     let dirty = fields.read("dirty", problems, |item| item.word(&dirty)).value();
     let guard = fields.read("guard", problems, |item| item.word(&[("mount", Guard::Mount)]));
     let setup = fields.read("setup", problems, settings::command_line).value();
+    let setup_limit = fields.read("setup_limit", problems, settings::span).value();
     let verify = fields.read("verify", problems, settings::command_line).value();
+    let check_limit = fields.read("check_limit", problems, settings::span).value();
     let jobs = fields.read("jobs", problems, |item| item.integer(&(1..=MAX_JOBS)));
     let depth = fields.read("depth", problems, |item| item.integer(&(0..=MAX_DEPTH)));
     let context_file = fields.read("context_file", problems, fields::text);
@@ -112,7 +114,9 @@ fn read_plan(fields: &mut Fields, problems: &mut Vec<Problem>) -> Option<PlanFil
         dirty,
         guard: guard.value(),
         setup,
+        setup_limit_millis: setup_limit,
         verify,
+        check_limit_millis: check_limit,
         jobs: jobs.value(),
         depth: depth.value().unwrap_or(0),
         context: context_file.value().map(Prompt::File),

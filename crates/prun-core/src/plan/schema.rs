@@ -47,9 +47,15 @@ pub struct RawPlan {
     /// A command that is run once in each clone, before the worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setup: Option<CommandLine>,
+    /// How long that command may take. Default: 30 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup_limit: Option<RawSpan>,
     /// The check of the run: once on the base (a failure there is a warning), then on the combination of all changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<CommandLine>,
+    /// How long that check, and the `verify` of a unit, may take. Default: 30 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check_limit: Option<RawSpan>,
     /// How many units may run at once. Default: the sum of the executors' slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
@@ -250,6 +256,11 @@ pub enum RawExecutor {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct RawDuration(#[schemars(regex(pattern = r"^(off|(?=\d)(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?)$"))] pub String);
+
+/// A duration with its unit.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct RawSpan(#[schemars(regex(pattern = r"^(?=\d)(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$"))] pub String);
 
 /// The JSON Schema of the plan file, with every part in its place.
 #[must_use]

@@ -237,6 +237,11 @@ fn variable(entry: Entry) -> Result<(String, String), Problem> {
     Ok((name, value))
 }
 
+/// A duration that cannot be `off`.
+pub(super) fn span(item: Item<'_>) -> Result<u64, Problem> {
+    item.checked(|text| duration::parse(&text).map_err(|error| format!("is {}: {error}", quoted(&text))))
+}
+
 fn limit(item: Item<'_>) -> Result<Limit, Problem> {
     const HINT: &str = "for example \"90s\", \"45m\", \"1h30m\", or \"off\"";
     if let Value::Integer(number) = item.value {

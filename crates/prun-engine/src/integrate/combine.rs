@@ -9,7 +9,8 @@ use prun_core::ids::UnitId;
 
 use super::IntegrateError;
 use super::attribute::attribute;
-use super::merge::{Merged, merge, regions, root_commit};
+use super::edits::Edits;
+use super::merge::{Base, Merged, regions};
 use super::overlap::{Clash, Conflict, ConflictKind, Need, Overlap, OverlapKind, Party, Region};
 use super::path::RepoPath;
 use super::quarantine::Quarantine;
@@ -31,6 +32,8 @@ pub struct Side {
 pub struct Combination {
     /// The combined tree; `None` where there are conflicts.
     pub tree: Option<String>,
+    /// What that tree changes.
+    pub changes: TreeChanges,
     /// Overlaps, sorted.
     pub overlaps: Vec<Overlap>,
     /// Conflicts, sorted.
@@ -95,14 +98,22 @@ pub fn combine_sides(quarantine: &Quarantine, base: &str, sides: &[Side]) -> Res
         found.conflicts.push(pair.conflict(sides, pair.clash.conflict_kind(), Vec::new()));
     }
     let merged = merge_components(quarantine, base, sides, &pairs, &mut found)?;
+    let in_text = |pair: &&Pair<'_>| matches!(pair.clash, Clash::Content | Clash::Driver);
+    let edits = Edits::find(quarantine, base, sides, &pairs.iter().filter(in_text).map(|pair| pair.path).collect())?;
     for pair in pairs.iter().filter(|pair| pair.need != Need::Conflict) {
-        found.overlaps.extend(pair.overlap(sides));
+        found.overlaps.extend(pair.overlap(sides, &edits));
     }
     tidy(&mut found);
     if found.conflicts.is_empty() {
         let alone = sides.iter().enumerate().filter(|(at, _)| !merged.sides.contains(at)).map(|(_, side)| side);
         let all = alone.flat_map(|side| &side.changes).chain(&merged.changes);
-        found.tree = Some(splice(quarantine, base, all.map(|(path, change)| (path, change.new.as_ref())))?);
+        found.changes = all.map(|(path, change)| (path.clone(), change.clone())).collect();
+        let changing: Vec<&Side> = sides.iter().filter(|side| !side.changes.is_empty()).collect();
+        found.tree = Some(match changing.as_slice() {
+            [] => base.to_owned(),
+            [only] => only.tree.clone(),
+            _ => splice(quarantine, base, found.changes.iter().map(|(path, change)| (path, change.new.as_ref())))?,
+        });
     }
     Ok(found)
 }
@@ -135,10 +146,11 @@ impl Pair<'_> {
         Conflict { path: self.path.to_string(), parties: self.parties(sides), kind, why, regions }
     }
 
-    fn overlap(&self, sides: &[Side]) -> Option<Overlap> {
+    fn overlap(&self, sides: &[Side], edits: &Edits) -> Option<Overlap> {
         let kind = self.clash.overlap_kind()?;
         let (path, parties) = (self.path.to_string(), self.parties(sides));
-        Some(Overlap { path, parties, kind, blocks: kind.blocks() })
+        let edits = edits.of(self.path, [&sides[self.first], &sides[self.second]]);
+        Some(Overlap { path, parties, kind, blocks: kind.blocks(), edits })
     }
 }
 
@@ -219,20 +231,20 @@ fn merge_components(
     if components.is_empty() {
         return Ok(all);
     }
-    let root = root_commit(quarantine, base)?;
+    let base = Base::of(quarantine, base)?;
     for component in components {
         let mut tree = sides[component[0]].tree.clone();
         let mut clean = true;
         for &at in &component[1..] {
-            let step = merge(quarantine, &root, &tree, &sides[at].tree)?;
+            let step = base.merge(&tree, &sides[at].tree)?;
             clean &= step.conflicts.is_empty();
             tree = step.tree;
         }
         if !clean {
-            blame_pairs(quarantine, &root, sides, &component, pairs, found)?;
+            blame_pairs(&base, sides, &component, pairs, found)?;
             continue;
         }
-        let together = changes(quarantine, base, &tree)?;
+        let together = changes(quarantine, base.tree(), &tree)?;
         found.overlaps.extend(carried(sides, &component, &together));
         all.sides.extend(component);
         all.changes.extend(together);
@@ -257,8 +269,7 @@ fn components(count: usize, pairs: &[Pair<'_>]) -> Vec<Vec<usize>> {
 
 /// Names the pairs that are at odds, each merged alone: the same whatever the order of the sides.
 fn blame_pairs(
-    quarantine: &Quarantine,
-    root: &str,
+    base: &Base<'_>,
     sides: &[Side],
     component: &[usize],
     pairs: &[Pair<'_>],
@@ -271,11 +282,11 @@ fn blame_pairs(
         .map(|pair| (pair.first, pair.second))
         .collect();
     for (first, second) in merging {
-        let step = merge(quarantine, root, &sides[first].tree, &sides[second].tree)?;
-        report(quarantine, sides, &[first, second], pairs, &step, found)?;
+        let step = base.merge(&sides[first].tree, &sides[second].tree)?;
+        report(base.quarantine(), sides, &[first, second], pairs, &step, found)?;
     }
     if found.conflicts.len() == before && !has_stuck_pair(component, pairs) {
-        blame_all(quarantine, root, sides, component, pairs, found)?;
+        blame_all(base, sides, component, pairs, found)?;
     }
     Ok(())
 }
@@ -289,8 +300,7 @@ fn has_stuck_pair(component: &[usize], pairs: &[Pair<'_>]) -> bool {
 
 /// No two of them are at odds, only more together.
 fn blame_all(
-    quarantine: &Quarantine,
-    root: &str,
+    base: &Base<'_>,
     sides: &[Side],
     component: &[usize],
     pairs: &[Pair<'_>],
@@ -298,8 +308,8 @@ fn blame_all(
 ) -> Result<(), IntegrateError> {
     let mut tree = sides[component[0]].tree.clone();
     for (count, &at) in component.iter().enumerate().skip(1) {
-        let step = merge(quarantine, root, &tree, &sides[at].tree)?;
-        report(quarantine, sides, &component[..=count], pairs, &step, found)?;
+        let step = base.merge(&tree, &sides[at].tree)?;
+        report(base.quarantine(), sides, &component[..=count], pairs, &step, found)?;
         tree = step.tree;
     }
     Ok(())
@@ -363,6 +373,7 @@ fn carried(sides: &[Side], component: &[usize], together: &TreeChanges) -> Vec<O
             .collect(),
         kind: OverlapKind::EditAcrossRename,
         blocks: true,
+        edits: Vec::new(),
     };
     paths.into_iter().filter(|path| is_carried(path)).map(overlap).collect()
 }

@@ -18,20 +18,49 @@ pub(super) struct Merged {
     pub(super) conflicts: BTreeSet<RepoPath>,
 }
 
-/// The commit of a base tree, over which [`merge`] merges.
+/// The first git whose `merge-tree` merges trees; those before it merge commits only.
+const MERGES_TREES: (u32, u32) = (2, 45);
+
+/// A tree that others are merged over.
+pub(super) struct Base<'a> {
+    quarantine: &'a Quarantine,
+    tree: &'a str,
+    /// Its commit, where this git needs commits. Nothing refers to it.
+    root: Option<String>,
+}
+
+impl<'a> Base<'a> {
+    /// Makes `tree` ready to be merged over.
+    pub(super) fn of(quarantine: &'a Quarantine, tree: &'a str) -> Result<Self, GitError> {
+        let merges_trees = quarantine.git().version()? >= MERGES_TREES;
+        let root = if merges_trees { None } else { Some(root_commit(quarantine, tree)?) };
+        Ok(Self { quarantine, tree, root })
+    }
+
+    pub(super) fn tree(&self) -> &'a str {
+        self.tree
+    }
+
+    pub(super) fn quarantine(&self) -> &'a Quarantine {
+        self.quarantine
+    }
+
+    /// Merges two trees over it.
+    pub(super) fn merge(&self, first: &str, second: &str) -> Result<Merged, GitError> {
+        let side = |tree: &str, root: &str| commit(self.quarantine, tree, Some(root));
+        match &self.root {
+            None => run_merge(self.quarantine, &[&format!("--merge-base={}", self.tree), first, second]),
+            Some(root) => run_merge(self.quarantine, &[&side(first, root)?, &side(second, root)?]),
+        }
+    }
+}
+
+/// The commit of a base tree, over which [`merge_named`] merges.
 pub(super) fn root_commit(quarantine: &Quarantine, base: &str) -> Result<String, GitError> {
     commit(quarantine, base, None)
 }
 
-/// Merges two trees over the tree of the commit `root`.
-///
-/// By way of commits that nothing refers to: `merge-tree --merge-base` came only with git 2.40.
-pub(super) fn merge(quarantine: &Quarantine, root: &str, first: &str, second: &str) -> Result<Merged, GitError> {
-    let (first, second) = (commit(quarantine, first, Some(root))?, commit(quarantine, second, Some(root))?);
-    merge_commits(quarantine, &first, &second)
-}
-
-/// As [`merge`], and the markers of a conflict call the sides by these names.
+/// Merges two trees over the tree of the commit `root`, and the markers of a conflict call the sides by these names.
 pub(super) fn merge_named(
     quarantine: &Quarantine,
     root: &str,
@@ -42,12 +71,12 @@ pub(super) fn merge_named(
         let commit = commit(quarantine, tree, Some(root))?;
         quarantine.bare(["update-ref", &format!("refs/heads/{name}"), &commit]).run()?;
     }
-    merge_commits(quarantine, first.0, second.0)
+    run_merge(quarantine, &[first.0, second.0])
 }
 
-fn merge_commits(quarantine: &Quarantine, first: &str, second: &str) -> Result<Merged, GitError> {
-    let output =
-        quarantine.bare(["merge-tree", "--write-tree", "-z", "--no-messages", first, second]).run_accepting(&[0, 1])?;
+fn run_merge(quarantine: &Quarantine, sides: &[&str]) -> Result<Merged, GitError> {
+    let args = ["merge-tree", "--write-tree", "-z", "--no-messages"].iter().chain(sides);
+    let output = quarantine.bare(args).run_accepting(&[0, 1])?;
     let mut fields = output.stdout.split(|byte| *byte == 0).filter(|field| !field.is_empty());
     let tree = fields.next().map(|tree| String::from_utf8_lossy(tree).into_owned()).unwrap_or_default();
     let is_clean = output.status.code() == Some(0);

@@ -7,6 +7,7 @@
 mod add_lines;
 mod attribute;
 pub mod combine;
+mod edits;
 mod exchange;
 pub mod journal;
 pub mod land;

@@ -37,6 +37,19 @@ pub struct Overlap {
     pub kind: OverlapKind,
     /// It keeps the combination from landing until the user accepts it by its path.
     pub blocks: bool,
+    /// What each edits in a text, at most 50 edits a side: lines of the file as it was before.
+    pub edits: Vec<Edit>,
+}
+
+/// Lines that are edited.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+pub struct Edit {
+    /// The first line, from 1.
+    pub line: u32,
+    /// How many; with 0, lines are put in behind `line`.
+    pub lines: u32,
+    /// Who edits them.
+    pub parties: Vec<Party>,
 }
 
 /// How changes overlap that could be combined.

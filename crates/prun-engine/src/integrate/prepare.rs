@@ -142,7 +142,7 @@ fn with_working_tree(
             let (combination, theirs, landing) = Default::default();
             return Ok(With { working, combination, mine, theirs, landing });
         };
-        let theirs = changes(quarantine, request.base_tree, tree)?;
+        let theirs = units.changes.clone();
         let you = mine.keys().map(|path| (path.clone(), vec![Party::You])).collect();
         let sides = [
             Side { parties: you, tree: working.tree.clone(), changes: mine.clone() },
@@ -150,6 +150,7 @@ fn with_working_tree(
         ];
         let combination = combine_sides(quarantine, request.base_tree, &sides)?;
         let landing = match &combination.tree {
+            Some(_) if working.tree == request.base_tree => theirs.clone(),
             Some(result) => changes(quarantine, &working.tree, result)?,
             None => TreeChanges::new(),
         };

@@ -24,6 +24,8 @@ pub struct Target {
     pub common_dir: PathBuf,
     /// Its index. It need not exist.
     pub index_file: PathBuf,
+    /// The format of its object ids: `sha1` or `sha256`.
+    pub object_format: String,
 }
 
 impl Target {
@@ -33,14 +35,15 @@ impl Target {
     /// `dir` is in no checkout of a repository.
     pub fn of(git: &Git, dir: &Path) -> Result<Self, GitError> {
         let args = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"];
-        let output = git.command(args).args(["--git-path", "index"]).dir(dir).run()?;
-        let mut lines = output.stdout.split(|byte| *byte == b'\n').map(|line| PathBuf::from(OsStr::from_bytes(line)));
-        let mut next = || lines.next().filter(|path| path.is_absolute());
+        let output = git.command(args).args(["--git-path", "index", "--show-object-format"]).dir(dir).run()?;
+        let mut lines = output.stdout.split(|byte| *byte == b'\n').map(OsStr::from_bytes);
+        let mut next = || lines.next().map(PathBuf::from).filter(|path| path.is_absolute());
         let (Some(work_tree), Some(git_dir), Some(common_dir), Some(index_file)) = (next(), next(), next(), next())
         else {
             return Err(super::tree::unexpected("rev-parse", &output.stdout));
         };
-        Ok(Self { work_tree, git_dir, common_dir, index_file })
+        let object_format = lines.next().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { work_tree, git_dir, common_dir, index_file, object_format })
     }
 }
 
@@ -50,6 +53,8 @@ pub struct Quarantine {
     git: Git,
     root: PathBuf,
     settings: Settings,
+    /// The format of object ids.
+    format: String,
     /// Object directories that are only read: the run's store and the user's.
     sources: [PathBuf; 2],
 }
@@ -62,9 +67,9 @@ struct Settings {
     ignore_case: bool,
 }
 
-/// Names of the settings that are carried over. None of them names a program.
-const CARRIED: &str = "^core\\.(autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode|trustctime\
-                       |checkstat|bigfilethreshold)$";
+/// The settings that are looked at, as git prints their names.
+const LOOKED_AT: &str = "^(core\\.(autocrlf|eol|safecrlf|filemode|symlinks|ignorecase|precomposeunicode|trustctime\
+                         |checkstat|bigfilethreshold|attributesfile)|filter\\..*\\.(clean|smudge|process))$";
 
 impl Quarantine {
     /// Makes one in `root`, which must not exist yet.
@@ -75,9 +80,8 @@ impl Quarantine {
         create_private_dir(root)?;
         let quarantine = Self::open(git, root, store, target)?;
         create_private_dir(&quarantine.empty())?;
-        let format = git.command(["rev-parse", "--show-object-format"]).git_dir(&target.git_dir).run()?.text();
         for dir in [quarantine.bare_dir(), quarantine.settings_dir()] {
-            quarantine.init(&dir, &format, true)?;
+            quarantine.init(&dir, true)?;
         }
         write_alternates(&quarantine.bare_dir(), &quarantine.sources)?;
         copy_if_there(&target.common_dir.join("info/attributes"), &quarantine.settings_dir().join("info/attributes"))?;
@@ -91,7 +95,7 @@ impl Quarantine {
     pub fn open(git: &Git, root: &Path, store: &Path, target: &Target) -> Result<Self, IntegrateError> {
         let settings = Settings::of_user(git, &target.git_dir)?;
         let sources = [store.join("objects"), target.common_dir.join("objects")];
-        Ok(Self { git: git.clone(), root: root.to_owned(), settings, sources })
+        Ok(Self { git: git.clone(), root: root.to_owned(), settings, format: target.object_format.clone(), sources })
     }
 
     /// A standalone repository at `dir` with the same objects and settings and no remote: a clean clone.
@@ -99,9 +103,8 @@ impl Quarantine {
     /// # Errors
     /// As [`Quarantine::create`].
     pub fn init_stage(&self, dir: &Path) -> Result<(), IntegrateError> {
-        let format = self.bare(["rev-parse", "--show-object-format"]).run()?.text();
         create_private_dir(dir)?;
-        self.init(dir, &format, false)?;
+        self.init(dir, false)?;
         let git_dir = dir.join(".git");
         let [store, users] = self.sources.clone();
         write_alternates(&git_dir, &[self.objects(), store, users])?;
@@ -112,8 +115,8 @@ impl Quarantine {
         Ok(())
     }
 
-    fn init(&self, dir: &Path, format: &str, bare: bool) -> Result<(), IntegrateError> {
-        let format = format!("--object-format={format}");
+    fn init(&self, dir: &Path, bare: bool) -> Result<(), IntegrateError> {
+        let format = format!("--object-format={}", self.format);
         let mut command = self.git.command(["init", "-q", "--template=", &format, "--initial-branch=main"]);
         if bare {
             command = command.arg("--bare");
@@ -215,20 +218,26 @@ impl Settings {
             command.git_dir(git_dir).with_user_config().run_accepting(&[0, 1])
         };
         let mut settings = Self::default();
-        for field in read(&["-z", "--get-regexp", CARRIED])?.fields() {
+        let (mut ignores_case, mut names_attributes) = (false, false);
+        for field in read(&["-z", "--get-regexp", LOOKED_AT])?.fields() {
             let text = String::from_utf8_lossy(field);
             // A variable without a value means true.
             let (name, value) = text.split_once('\n').unwrap_or((&text, "true"));
-            settings.config.push(format!("{name}={value}"));
+            if let Some((driver, _)) = name.strip_prefix("filter.").and_then(|rest| rest.rsplit_once('.')) {
+                settings.drivers.push(driver.to_owned());
+            } else if name == "core.attributesfile" {
+                names_attributes = true;
+            } else {
+                // None of these names a program.
+                ignores_case |= name == "core.ignorecase";
+                settings.config.push(format!("{name}={value}"));
+            }
         }
-        for field in read(&["-z", "--name-only", "--get-regexp", "^filter\\..*\\.(clean|smudge|process)$"])?.fields() {
-            let text = String::from_utf8_lossy(field);
-            let name = text.strip_prefix("filter.").and_then(|rest| rest.rsplit_once('.'));
-            settings.drivers.extend(name.map(|(name, _)| name.to_owned()));
-        }
-        settings.ignore_case = read(&["--type=bool", "--get", "core.ignoreCase"])?.text() == "true";
-        let attributes = read(&["--type=path", "--get", "core.attributesFile"])?.text();
-        let attributes = if attributes.is_empty() { default_attributes() } else { Some(PathBuf::from(attributes)) };
+        settings.ignore_case = ignores_case && read(&["--type=bool", "--get", "core.ignoreCase"])?.text() == "true";
+        let attributes = match names_attributes {
+            true => Some(PathBuf::from(read(&["--type=path", "--get", "core.attributesFile"])?.text())),
+            false => default_attributes(),
+        };
         if let Some(path) = attributes.filter(|path| path.is_file()) {
             settings.config.push(format!("core.attributesFile={}", path.display()));
         }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use super::path::RepoPath;
 use super::quarantine::{Quarantine, Target};
 use super::root::{Root, Seen};
-use super::tree::{GITLINK, changes, nul_list, paths, unexpected};
+use super::tree::{GITLINK, changes, missing_in_index, nul_list, paths, unexpected};
 use super::{IntegrateError, Refusal};
 use crate::files::FileError;
 use crate::git::GitError;
@@ -52,7 +52,7 @@ pub fn read_working_tree(
     let copy = copy_index(quarantine, target)?;
     let index = list_index(quarantine, target, &copy)?;
     let mut wanted = asked.clone();
-    wanted.extend(paths(quarantine, base_tree)?.into_iter().filter(|path| !index.contains_key(path)));
+    wanted.extend(missing_in_index(quarantine, base_tree, &copy)?);
     wanted.extend(obstacles(&root, asked)?);
     let seen = see_all(&root, asked)?;
     clear_flags(quarantine, target, &copy, &root, &index, &wanted)?;
@@ -224,7 +224,8 @@ fn take(
         }
         match root.see(path)? {
             Seen::File { .. } | Seen::Link { .. } => there.push(path),
-            Seen::Absent | Seen::Dir | Seen::Special => gone.push(path),
+            Seen::Absent | Seen::Dir | Seen::Special if entry.is_some() => gone.push(path),
+            Seen::Absent | Seen::Dir | Seen::Special => {}
         }
     }
     update(quarantine, target, copy, &["--force-remove"], &nul_list(gone))?;

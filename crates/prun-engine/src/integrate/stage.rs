@@ -1,5 +1,6 @@
 //! A clean clone of a combination: where it is checked, and where the bytes that land come from.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -11,9 +12,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::IntegrateError;
+use super::path::RepoPath;
 use super::quarantine::Quarantine;
+use super::tree::{Entry, change_index};
 use crate::contain::{TOKEN_VARIABLE, reap_marked};
-use crate::files::FileError;
+use crate::files::{FileError, create_private_dir};
 use crate::spec::GuardSpec;
 use crate::workspace::guard::Guard;
 
@@ -35,13 +38,27 @@ pub fn checkout(quarantine: &Quarantine, tree: &str, dir: &Path) -> Result<(), I
     Ok(())
 }
 
+/// Writes these files at `dir`, which must not exist, as [`checkout`] would write them, and nothing else.
+pub(super) fn checkout_entries(
+    quarantine: &Quarantine,
+    digits: usize,
+    entries: &BTreeMap<RepoPath, Entry>,
+    dir: &Path,
+) -> Result<(), IntegrateError> {
+    create_private_dir(dir)?;
+    let index = quarantine.scratch_file("entries.index");
+    change_index(quarantine, &index, digits, entries.iter().map(|(path, entry)| (path, Some(entry))))?;
+    if !entries.is_empty() {
+        quarantine.beside(dir, ["checkout-index", "--all", "--quiet"]).index(&index).run()?;
+    }
+    Ok(())
+}
+
 /// Where a check is run, and what holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckSite<'a> {
     /// Its directory.
     pub dir: &'a Path,
-    /// How long one command of it may take.
-    pub limit: Duration,
     /// What its output is appended to.
     pub log: &'a Path,
     /// The mark of all that it starts.
@@ -51,13 +68,13 @@ pub struct CheckSite<'a> {
 }
 
 impl CheckSite<'_> {
-    /// Runs a command of the check, and ends afterwards in any case what it started: its process group, and whatever
+    /// Runs a command of the check, for `limit` at most, and ends afterwards in any case what it started: its process group, and whatever
     /// carries the token. Where this process is killed meanwhile, the group ends with it, and whoever finds that ends
     /// the rest by the token.
     ///
     /// # Errors
     /// The log cannot be opened. A program that cannot be started is a fact of the check.
-    pub fn run(&self, argv: &[String]) -> Result<CheckFacts, FileError> {
+    pub fn run(&self, argv: &[String], limit: Duration) -> Result<CheckFacts, FileError> {
         let output =
             File::options().create(true).append(true).open(self.log).map_err(FileError::at("open", self.log))?;
         let second = output.try_clone().map_err(FileError::at("open", self.log))?;
@@ -87,7 +104,7 @@ impl CheckSite<'_> {
                 return Ok(facts(Exit::NotStarted { code, error: format!("{program}: {error}") }, false, began));
             }
         };
-        let timed_out = wait(&child, self.limit);
+        let timed_out = wait(&child, limit);
         keeper.end();
         let status = child.wait();
         reap_marked(self.token);
@@ -179,15 +196,15 @@ mod tests {
         crate::state_dir::random_hex::<16>().unwrap()
     }
 
-    fn site<'a>(dir: &'a Path, limit: Duration, log: &'a Path, token: &'a str) -> CheckSite<'a> {
-        CheckSite { dir, limit, log, token, guard: None }
+    fn site<'a>(dir: &'a Path, log: &'a Path, token: &'a str) -> CheckSite<'a> {
+        CheckSite { dir, log, token, guard: None }
     }
 
     fn check(script: &str, limit: Duration) -> (CheckFacts, String) {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let argv = ["sh", "-c", script].map(str::to_owned);
-        let facts = site(dir.path(), limit, &log, &token()).run(&argv).unwrap();
+        let facts = site(dir.path(), &log, &token()).run(&argv, limit).unwrap();
         (facts, std::fs::read_to_string(log).unwrap())
     }
 
@@ -199,7 +216,7 @@ mod tests {
         assert!(check("true", minute).0.ok);
         assert_eq!(check("kill -9 $$", minute).0.exit, Exit::Signal { signal: 9 });
         let dir = tempfile::tempdir().unwrap();
-        let facts = site(dir.path(), minute, &dir.path().join("log"), &token()).run(&["/no/such".into()]).unwrap();
+        let facts = site(dir.path(), &dir.path().join("log"), &token()).run(&["/no/such".into()], minute).unwrap();
         assert!(matches!(facts.exit, Exit::NotStarted { code: 127, .. }));
     }
 

@@ -1,6 +1,7 @@
 //! Trees as changes against another tree, and trees put together from such changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,9 @@ pub type TreeChanges = BTreeMap<RepoPath, Change>;
 /// # Errors
 /// A tree is missing or damaged.
 pub fn changes(quarantine: &Quarantine, old: &str, new: &str) -> Result<TreeChanges, GitError> {
+    if old == new {
+        return Ok(TreeChanges::new());
+    }
     Ok(changes_of_each(quarantine, old, [new])?.pop().unwrap_or_default())
 }
 
@@ -106,6 +110,20 @@ pub(super) fn unexpected(act: &str, what: &[u8]) -> GitError {
     GitError::Unexpected { act: act.to_owned(), what }
 }
 
+/// The paths of a tree that an index does not hold.
+///
+/// # Errors
+/// The tree or the index is missing or damaged.
+pub(super) fn missing_in_index(
+    quarantine: &Quarantine,
+    tree: &str,
+    index: &Path,
+) -> Result<BTreeSet<RepoPath>, GitError> {
+    let args = ["diff-index", "--cached", "--name-only", "-z", "--diff-filter=D", "--no-renames", tree];
+    let output = quarantine.bare(args).index(index).run()?;
+    Ok(output.fields().map(RepoPath::new).collect())
+}
+
 /// Every path of a tree.
 ///
 /// # Errors
@@ -154,8 +172,23 @@ pub fn splice<'a>(
     changes: impl IntoIterator<Item = (&'a RepoPath, Option<&'a Entry>)>,
 ) -> Result<String, GitError> {
     let index = quarantine.scratch_file("splice.index");
+    quarantine.bare(["read-tree", base]).index(&index).run()?;
+    change_index(quarantine, &index, base.len(), changes)?;
+    Ok(quarantine.bare(["write-tree", "--missing-ok"]).index(&index).run()?.text())
+}
+
+/// Changes entries of an index, which may be a new one, by their names alone. `digits` is the length of an object id.
+///
+/// # Errors
+/// Git refuses a path.
+pub(super) fn change_index<'a>(
+    quarantine: &Quarantine,
+    index: &Path,
+    digits: usize,
+    changes: impl IntoIterator<Item = (&'a RepoPath, Option<&'a Entry>)>,
+) -> Result<(), GitError> {
     let (mut removals, mut additions) = (Vec::new(), Vec::new());
-    let zero = "0".repeat(base.len());
+    let zero = "0".repeat(digits);
     for (path, entry) in changes {
         match entry {
             None => index_line(&mut removals, 0, &zero, path),
@@ -164,11 +197,10 @@ pub fn splice<'a>(
     }
     // A directory that became a file must lose its entries first.
     removals.append(&mut additions);
-    quarantine.bare(["read-tree", base]).index(&index).run()?;
     if !removals.is_empty() {
-        quarantine.bare(["update-index", "-z", "--index-info"]).index(&index).input(removals).run()?;
+        quarantine.bare(["update-index", "-z", "--index-info"]).index(index).input(removals).run()?;
     }
-    Ok(quarantine.bare(["write-tree", "--missing-ok"]).index(&index).run()?.text())
+    Ok(())
 }
 
 fn index_line(lines: &mut Vec<u8>, mode: u32, oid: &str, path: &RepoPath) {

@@ -8,8 +8,8 @@ use prun_core::outcome::CheckFacts;
 use super::attribute::attribute;
 use super::prepare::{Prepared, Verified};
 use super::root::{Root, Seen};
-use super::stage::{CheckSite, checkout};
-use super::tree::{entries, paths, splice};
+use super::stage::{CheckSite, checkout, checkout_entries};
+use super::tree::{entries, paths};
 use super::{IntegrateError, Refusal};
 use crate::files::FileError;
 use crate::spec::GuardSpec;
@@ -19,9 +19,11 @@ use crate::spec::GuardSpec;
 pub struct Check {
     /// Run first in a fresh clone, where the plan has a set-up; a failure fails the check.
     pub setup: Option<Vec<String>>,
+    /// How long the set-up may take.
+    pub setup_limit: Duration,
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// The limit of each of the two.
+    /// How long it may take.
     pub limit: Duration,
     /// Its result on the base, where that is known.
     pub on_base: Option<CheckFacts>,
@@ -60,8 +62,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// Checks out at `dir` only what lands, with the attributes that govern it: enough for
-    /// [`Prepared::journal`] where no check is run.
+    /// Writes at `dir` only what lands, with the attributes that govern it: enough for [`Prepared::journal`] where
+    /// no check is run. It is no clone.
     ///
     /// # Errors
     /// There are conflicts, or git fails.
@@ -70,9 +72,7 @@ impl Prepared {
         let held = entries(&self.quarantine, tree, |path| {
             self.landing.contains_key(path) || path.components().next_back() == Some(b".gitattributes")
         })?;
-        let empty = self.quarantine.bare(["mktree"]).run()?.text();
-        let only = splice(&self.quarantine, &empty, held.iter().map(|(path, entry)| (path, Some(entry))))?;
-        checkout(&self.quarantine, &only, dir)
+        checkout_entries(&self.quarantine, tree.len(), &held, dir)
     }
 
     /// Checks another tree out at `dir`: the base, to see what the check says there.
@@ -88,12 +88,11 @@ impl Prepared {
     /// # Errors
     /// The log cannot be written, or a process not be waited for.
     pub fn verify(&mut self, check: &Check, stage: &Path, log: &Path) -> Result<&Verified, FileError> {
-        let site = CheckSite { dir: stage, limit: check.limit, log, token: &check.token, guard: check.guard.as_ref() };
-        let run = |argv: &[String]| site.run(argv);
-        let setup = check.setup.as_deref().map(run).transpose()?;
+        let site = CheckSite { dir: stage, log, token: &check.token, guard: check.guard.as_ref() };
+        let setup = check.setup.as_deref().map(|argv| site.run(argv, check.setup_limit)).transpose()?;
         let combination = match setup.filter(|facts| !facts.ok) {
             Some(failed) => failed,
-            None => run(&check.argv)?,
+            None => site.run(&check.argv, check.limit)?,
         };
         Ok(self.dry_run.verify.insert(Verified { base: check.on_base.clone(), combination }))
     }

@@ -32,7 +32,7 @@ use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Reque
 use crate::ledger::{LedgerError, Reader, RunLock, Writer};
 use crate::reharvest::changed_since;
 use crate::spec::GuardSpec;
-use crate::workshop::{CHECK_LIMIT, Workshop};
+use crate::workshop::Workshop;
 use crate::workspace::source::{Source, SourceError};
 use merge::Merge;
 
@@ -262,8 +262,9 @@ impl<'a> Desk<'a> {
         let known = self.state.verified.get(&base_tree).map(|verified| verified.check.clone());
         let mut check = Check {
             setup: self.workshop.plan.setup.as_ref().map(prun_core::plan::CommandLine::argv),
+            setup_limit: self.workshop.plan.setup_limit(),
             argv: command.argv(),
-            limit: CHECK_LIMIT,
+            limit: self.workshop.plan.check_limit(),
             on_base: known,
             token: self.workshop.combination_check_token(),
             guard: self.guard(&trial.place)?,

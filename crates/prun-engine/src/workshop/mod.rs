@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
 
 use prun_core::budget::{Budget, Spent};
 use prun_core::event::{RetryHow, RunSetup};
@@ -38,9 +37,6 @@ use crate::workspace::source::Source;
 use crate::workspace::store::Store;
 use crate::workspace::template::Template;
 use crate::workspace::{Base, WorkspaceError};
-
-/// How long a set-up command, a unit's check or the run's check may take.
-pub const CHECK_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// A run's directory, opened for work.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prun_core::event::{Mode, RetryHow};
 use prun_core::plan::UnitPlan;
@@ -12,7 +12,7 @@ use prun_core::plan::model::DEFAULT_FIRST_OUTPUT_MILLIS;
 use rustix::fs::{FlockOperation, flock};
 
 use super::checkouts::{Workspace, previous_workspace, remove_workspace};
-use super::{CHECK_LIMIT, Order, Previous, Workshop};
+use super::{Order, Previous, Workshop};
 use crate::brief::{BriefFacts, compose, follow_up};
 use crate::executor::stream::StreamKind;
 use crate::executor::{Executor, Kind, LaunchRequest, launch};
@@ -119,8 +119,8 @@ impl Workshop {
             env: environment(executor, &order.unit),
             place: self.place_of(&order.unit),
             limits: limits(&order.unit, executor, stream),
-            setup: setup.map(check),
-            verify: order.unit.verify.as_ref().map(check),
+            setup: setup.map(|command| check(command, self.plan.setup_limit())),
+            verify: order.unit.verify.as_ref().map(|command| check(command, self.plan.check_limit())),
             deliverables: order.unit.deliverables.clone(),
             expects_changes: order.unit.mode == Mode::Write,
             harvest: workspace.harvest,
@@ -204,8 +204,8 @@ fn begin_attempt(dir: &AttemptDir) -> Result<File, FileError> {
     Ok(file)
 }
 
-fn check(command: &prun_core::plan::CommandLine) -> CheckSpec {
-    let limit_millis = u64::try_from(CHECK_LIMIT.as_millis()).unwrap_or(u64::MAX);
+fn check(command: &prun_core::plan::CommandLine, limit: Duration) -> CheckSpec {
+    let limit_millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     CheckSpec { argv: command.argv(), limit_millis }
 }
 

@@ -6,7 +6,7 @@ use prun_core::outcome::{CheckFacts, Exit};
 use prun_core::run::RunState;
 use serde::{Deserialize, Serialize};
 
-use super::{CHECK_LIMIT, Workshop};
+use super::Workshop;
 use crate::contain;
 use crate::home::{RunDir, sha256_hex};
 use crate::integrate::stage::CheckSite;
@@ -107,14 +107,14 @@ impl Workshop {
             let plan = ClonePlan { store, mirror, base: &base, dir: &dir, trusted_index, template };
             clone::prepare(&plan).map_err(|error| error.to_string())?;
             let guard = self.guard(repo, std::slice::from_ref(&dir))?;
-            let site = CheckSite { dir: &dir, limit: CHECK_LIMIT, log: &log, token: &token, guard: guard.as_ref() };
+            let site = CheckSite { dir: &dir, log: &log, token: &token, guard: guard.as_ref() };
             if let Some(setup) = &self.plan.setup {
-                let facts = site.run(&setup.argv()).map_err(|error| error.to_string())?;
+                let facts = site.run(&setup.argv(), self.plan.setup_limit()).map_err(|error| error.to_string())?;
                 if !facts.ok {
                     return Ok(facts);
                 }
             }
-            site.run(&argv).map_err(|error| error.to_string())
+            site.run(&argv, self.plan.check_limit()).map_err(|error| error.to_string())
         };
         let check = run().unwrap_or_else(|error| CheckFacts {
             ok: false,

@@ -8,7 +8,7 @@ use prun_core::outcome::CheckFacts;
 use prun_core::view::VIEW_VERSION;
 use prun_engine::driver::DriverError;
 use prun_engine::executor::escape_line;
-use prun_engine::integrate::overlap::{OverlapKind, Party};
+use prun_engine::integrate::overlap::{Edit, OverlapKind, Party};
 use prun_engine::integrate::{DryRun, add_lines};
 use prun_engine::landing::{Desk, LandingError, Outcome, Trial, TrialOptions};
 use prun_engine::workshop::Workshop;
@@ -239,8 +239,8 @@ pub(crate) fn lines(dry_run: &DryRun) -> Vec<(String, Option<Tone>)> {
     }
     for overlap in &dry_run.overlaps {
         let (word, tone) = if overlap.blocks { ("OVERLAP", Tone::Bad) } else { ("overlap", Tone::Dim) };
-        let line =
-            format!("{word} {}  {}: {}", escape_line(&overlap.path), parties(&overlap.parties), words(overlap.kind));
+        let (path, who) = (escape_line(&overlap.path), parties(&overlap.parties));
+        let line = format!("{word} {path}  {who}: {}{}", words(overlap.kind), edits(&overlap.edits));
         lines.push((line, Some(tone)));
     }
     for conflict in &dry_run.conflicts {
@@ -277,6 +277,20 @@ fn check(check: &CheckFacts) -> String {
     }
     let how = if check.timed_out { "timed out" } else { "failed" };
     format!("{how}, log {}", check.log)
+}
+
+/// Where the first edits are, each with whose it is.
+fn edits(edits: &[Edit]) -> String {
+    const SHOWN: usize = 6;
+    let range = |edit: &Edit| match edit.lines {
+        0 => format!("after {}", edit.line),
+        1 => format!("{}", edit.line),
+        lines => format!("{}-{}", edit.line, u64::from(edit.line) + u64::from(lines) - 1),
+    };
+    let shown: Vec<String> =
+        edits.iter().take(SHOWN).map(|edit| format!("{} {}", range(edit), parties(&edit.parties))).collect();
+    let more = if edits.len() > SHOWN { ", …" } else { "" };
+    if shown.is_empty() { String::new() } else { format!(" (lines {}{more})", shown.join(", ")) }
 }
 
 fn words(kind: OverlapKind) -> &'static str {

@@ -2,7 +2,7 @@
 
 use super::Bench;
 use super::bench::{Node, file};
-use crate::integrate::overlap::{ConflictKind, OverlapKind};
+use crate::integrate::overlap::{ConflictKind, OverlapKind, Party};
 use crate::integrate::{IntegrateError, Refusal, add_lines};
 
 const TEN: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n";
@@ -39,6 +39,13 @@ fn c91_different_lines_of_one_file_merge_with_units_and_with_uncommitted_work() 
     bench.unit("one", &[("f", ten(1, "one"))]).unit("two", &[("f", ten(5, "two"))]);
     bench.edit("f", ten(10, "mine"));
     assert_eq!(bench.overlaps(), [("f".into(), OverlapKind::Content), ("f".into(), OverlapKind::Content)]);
+    // Between the units, then between the user and what the units come to together.
+    let overlaps = bench.prepare().unwrap().dry_run.overlaps;
+    let lines =
+        |at: usize| -> Vec<(u32, u32)> { overlaps[at].edits.iter().map(|edit| (edit.line, edit.lines)).collect() };
+    let by_units = overlaps.iter().position(|overlap| !overlap.parties.contains(&Party::You)).unwrap();
+    assert_eq!((lines(by_units), lines(1 - by_units)), (vec![(1, 1), (5, 1)], vec![(1, 1), (5, 1), (10, 1)]));
+    assert_eq!(overlaps[1 - by_units].edits[2].parties, [Party::You]);
     let journal = bench.land().unwrap();
     assert_eq!(bench.read("f"), file("one\n2\n3\n4\ntwo\n6\n7\n8\n9\nmine\n"));
     assert_eq!(journal.plan().ops.len(), 1);

@@ -334,6 +334,7 @@ fn a_failed_check_lands_nothing_and_a_good_one_lands_what_was_shown() {
     let before = bench.files();
     let check = |script: &str| Check {
         setup: Some(["sh", "-c", "echo prepared > setup"].map(str::to_owned).to_vec()),
+        setup_limit: std::time::Duration::from_secs(60),
         argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
         limit: std::time::Duration::from_secs(60),
         on_base: None,

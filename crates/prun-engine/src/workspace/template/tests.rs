@@ -110,6 +110,38 @@ fn the_harvest_of_a_copy_sees_what_changed() {
     }
 }
 
+/// A wrapper around git adds up what it reads in a harvest of a clone of 12 MB in which one file changed.
+#[test]
+fn a_harvest_does_not_read_again_what_did_not_change() {
+    const FILES: u64 = 400;
+    const SIZE: u64 = 30_000;
+    let text = |n: u64| format!("{n:03}: thirty bytes, and no more\n").repeat(1000);
+    let fixture = Fixture::new(&gits()[0]);
+    for n in 0..FILES {
+        fixture.write(&format!("big/{n}"), &text(n));
+    }
+    fixture.commit("big");
+    let bench = Bench::of(fixture);
+    let spec = bench.clone("one");
+    put(&spec.work_tree.join("README"), "changed\n");
+    let (wrapper, log) = (bench.fixture.temp.path().join("counts"), bench.fixture.temp.path().join("read"));
+    let git = bench.fixture.git.program().display();
+    let count = format!("sed -n 's/^rchar: //p' /proc/$$/io >> {}", log.display());
+    put(&wrapper, &format!("#!/bin/sh\n{git} \"$@\"\ncode=$?\n{count}\nexit $code\n"));
+    fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let read = || fs::read_to_string(&log).unwrap().lines().map(|line| line.parse::<u64>().unwrap()).sum::<u64>();
+    let harvest = || crate::workspace::harvest::harvest(&Git::at(&wrapper), &spec).unwrap();
+    assert_eq!(letters(&harvest()), ["M README"]);
+    let once = read();
+    assert!(once < FILES * SIZE / 4, "{once} bytes were read");
+    // What did change is read, and the wrapper sees that.
+    for n in 0..FILES {
+        put(&spec.work_tree.join(format!("big/{n}")), &text(n + 1));
+    }
+    assert_eq!(harvest().files.len() as u64, FILES + 1);
+    assert!(read() - once > FILES * SIZE, "{} bytes were read", read() - once);
+}
+
 #[test]
 fn a_template_that_somebody_wrote_to_is_not_copied_any_more() {
     let bench = Bench::of(many(&gits()[0]));

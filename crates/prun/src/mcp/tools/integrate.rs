@@ -228,6 +228,8 @@ impl Worker {
 
 /// Lines of a dry run that one answer shows, and paths of each kind that its data names.
 const LINES: usize = 80;
+/// Edits that it names of one overlap.
+const EDITS: usize = 8;
 
 /// A dry run with no more paths than one reads; `left_out` counts the others. Of checks only what one asks first:
 /// how they ended, and where a failed one wrote.
@@ -238,6 +240,11 @@ fn brief(dry_run: &DryRun, run: &str, message: Option<String>) -> Value {
         if let Some(Value::Array(paths)) = data.get_mut(kind) {
             left_out += paths.len().saturating_sub(LINES);
             paths.truncate(LINES);
+        }
+    }
+    for overlap in data["overlaps"].as_array_mut().into_iter().flatten() {
+        if let Some(Value::Array(edits)) = overlap.get_mut("edits") {
+            edits.truncate(EDITS);
         }
     }
     let check = |facts: &CheckFacts| {

@@ -1,5 +1,6 @@
 //! Landing through the real binary: what is reconciled, what lands, and what stays when it is cut off.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -124,4 +125,50 @@ fn the_whole_walk_leaves_the_git_directory_as_it_was() {
         same("clean");
         assert_eq!(user.read("repo/f"), "1\n2\n3\n4\n5\n6\n7\n8\n9\nmine\n");
     }
+}
+
+/// The home of prun, and so every workspace, on another file system than the repository: no link and no rename leads
+/// from one to the other.
+#[test]
+fn workspaces_may_be_on_another_file_system_than_the_repository() {
+    let user = User::new();
+    with_history(&user);
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+    if device(other.path()) == device(&user.at("repo")) {
+        let is_required = std::env::var_os("PRUN_TEST_REQUIRE_ALL").is_some_and(|value| value == "1");
+        assert!(!is_required, "the tests' directory and /dev/shm are one file system");
+        return eprintln!("LEFT OUT: workspaces on another file system: /dev/shm is the one that the tests run on");
+    }
+    std::fs::remove_dir(user.at("home")).unwrap();
+    std::os::unix::fs::symlink(other.path(), user.at("home")).unwrap();
+    let before = user.git_dir();
+    let (a, b) = (
+        format!("{GOOD} sed -i s/^1$/one/ f; rm gone; mkdir new; echo x > new/x"),
+        format!("{GOOD} sed -i s/^5$/five/ f; chmod +x README; ln -s README link"),
+    );
+    let (code, told) = user.run("dirty = \"include\"\nverify = \"test -e new/x\"", &[("a", &a), ("b", &b)]);
+    assert_eq!(code, 0, "{told}");
+    let tree = shown(&user);
+    user.ok(&["integrate", "--tree", &tree]);
+    assert_eq!(user.read("repo/f"), "one\n2\n3\n4\nfive\n6\n7\n8\n9\nmine\n");
+    assert!(!user.at("repo/gone").exists() && user.at("repo/link").is_symlink());
+    user.ok(&["undo"]);
+    assert!(user.at("repo/gone").exists() && !user.at("repo/new").exists());
+    assert!(user.git_dir() == before, "the git directory changed");
+}
+
+/// A set-up and a check that hang are ended at limits of their own, and the log says so.
+#[test]
+fn a_setup_and_a_check_have_limits_of_their_own() {
+    let user = User::new();
+    let (code, told) = user.run("setup = \"sleep 600\"\nsetup_limit = \"200ms\"", &[("u", GOOD)]);
+    assert_eq!(code, 3, "{told}");
+    has(&user.ok(&["explain", "u"]), &["set-up"]);
+    let user = User::new();
+    let script = format!("{GOOD} echo x > x");
+    user.run("verify = \"if test -e x; then sleep 600; fi\"\ncheck_limit = \"200ms\"", &[("u", &script)]);
+    let (code, told) = user.prun(&["integrate", "--dry-run"]);
+    has(&told, &["timed out"]);
+    assert_eq!((code, user.at("repo/x").exists()), (8, false));
 }
