@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use insta::assert_snapshot;
 use prun_testkit::env::{TestEnv, read_if_there};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::support::{json, open_gate, place, start, unit, unit_of, wait_for_end, wait_for_state};
+use crate::support::{json, open_gate, place, start, terminal, unit, unit_of, wait_for_end, wait_for_state};
 
 /// A unit that waits for the gate `go`, and one that does not.
 fn one_waits() -> TestEnv {
@@ -129,6 +130,40 @@ fn a_viewer_that_is_killed_or_loses_its_terminal_changes_nothing() {
         open_gate(&env, "go");
         assert_eq!(wait_for_end(&env, &id).code, 0, "{how:?}");
     }
+}
+
+/// Ctrl-Z gives the terminal back as it was; after `fg` single keys count again, and the run knows nothing of it.
+#[test]
+fn ctrl_z_gives_the_terminal_back_and_fg_takes_it_again() {
+    let env = one_waits();
+    let (ours, side) = terminal();
+    let mut command = env.program("setsid");
+    command.args(["--ctty", crate::support::PRUN, "run"]).env("TERM", "xterm");
+    let handle = || Stdio::from(side.try_clone().unwrap());
+    let mut child = command.stdin(handle()).stdout(handle()).stderr(handle()).spawn().unwrap();
+    drop(command);
+    let mut screen = std::fs::File::from(ours.try_clone().unwrap());
+    // It ends with an error once nobody has the other side open.
+    std::thread::spawn(move || screen.read_to_end(&mut Vec::new()));
+    let has_lines = || tcgetattr(&side).unwrap().local_modes.contains(LocalModes::ICANON);
+    let id = || env.run_ids().first().cloned();
+    env.wait_until("the run is there", || id().is_some());
+    wait_for_state(&env, &id().unwrap(), "waits", "running");
+    env.wait_until("single keys", || !has_lines());
+    for _ in 0..2 {
+        signal(&child, Signal::TSTP);
+        let is_stopped = || prun_engine::process::stat(child.id()).is_some_and(|stat| stat.state == b'T');
+        env.wait_until("the viewer to stop", is_stopped);
+        assert!(has_lines(), "the shell has to read lines");
+        signal(&child, Signal::CONT);
+        env.wait_until("single keys again", || !has_lines());
+    }
+    rustix::io::write(&ours, b"d").unwrap();
+    env.wait_until("the viewer to leave", || child.try_wait().unwrap().is_some());
+    assert!(has_lines());
+    assert_eq!(json(&env, &format!("status {} --json", id().unwrap()))["state"], "running");
+    open_gate(&env, "go");
+    assert_eq!(wait_for_end(&env, &id().unwrap()).code, 0);
 }
 
 /// C37.

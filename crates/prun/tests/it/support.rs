@@ -1,6 +1,9 @@
 //! Plans whose workers are a few lines of shell, and what tests through the whole binary ask again and again.
 
+use std::os::fd::OwnedFd;
+
 use prun_testkit::env::{Printed, TestEnv};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 /// The program under test.
@@ -82,4 +85,15 @@ pub(crate) fn wait_for_end(env: &TestEnv, run: &str) -> Printed {
 pub(crate) fn tree_shown(printed: &Printed) -> String {
     let rest = printed.stdout.split(" · tree ").nth(1).unwrap_or_else(|| panic!("no tree: {printed}"));
     rest.split(' ').next().unwrap().to_owned()
+}
+
+/// A new terminal: our side and the program's.
+pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    let side = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty()).unwrap();
+    (ours, side)
 }

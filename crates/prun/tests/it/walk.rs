@@ -410,7 +410,7 @@ fn edits_and_commits_of_the_user_meanwhile_are_kept_and_merged() {
     exit 0
     --- stdout
       src/two.txt  top  (also your own edits)
-    overlap src/two.txt  your working tree and top: change different lines
+    overlap src/two.txt  your working tree and top: change different lines (lines 2 top, 9 your working tree)
     ready · tree d07155365da5 · 1 file +1 -1 · not verified · 0 conflicts
     landed, uncommitted; HEAD and index untouched · undo: prun undo [run]
     these also hold your own edits:  git add -- src/two.txt

@@ -1,13 +1,12 @@
 //! The worker's output: bounded, kept byte for byte, and never raw on a terminal.
 
 use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 
 use prun_core::outcome::{Channel, StopReason};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::{Bench, wait_until};
+use crate::support::terminal;
 
 /// Bytes that a tail may hold in these tests.
 const LIMIT: u64 = 4 << 20;
@@ -86,15 +85,4 @@ fn what_a_worker_wrote_does_not_act_on_the_terminal() {
     let text = String::from_utf8(shown).unwrap();
     assert!(text.contains(r"a\e[2Jb\e]52;c;eA==\u{7}\u{7f}\u{9b}c\u{202e}d"), "{text:?}");
     assert!(!text.contains('\u{1b}'));
-}
-
-/// A new terminal: our side and the program's.
-fn terminal() -> (OwnedFd, OwnedFd) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
-    let side = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty()).unwrap();
-    (ours, side)
 }
