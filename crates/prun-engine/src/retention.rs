@@ -128,8 +128,15 @@ impl<'a> Cleaning<'a> {
     /// Somebody worked in it after it was harvested.
     fn changed(&self, dir: &AttemptDir, facts: Option<&AttemptFacts>) -> Option<String> {
         let harvested = facts?.changes.as_ref()?;
-        let spec: AttemptSpec = serde_json::from_slice(&std::fs::read(dir.spec()).ok()?).ok()?;
-        match harvest(&self.workshop.git, &spec.harvest?) {
+        let spec = std::fs::read(dir.spec()).map_err(|error| error.to_string());
+        let spec =
+            spec.and_then(|text| serde_json::from_slice::<AttemptSpec>(&text).map_err(|error| error.to_string()));
+        let spec = match spec {
+            Ok(spec) => spec.harvest?,
+            // Nobody can say whether it changed.
+            Err(error) => return Some(format!("cannot read {}: {error}", dir.spec().display())),
+        };
+        match harvest(&self.workshop.git, &spec) {
             Ok(now) if now.tree == harvested.tree && kept(&now).eq(kept(harvested)) => None,
             Ok(_) => Some("it changed after it was harvested".to_owned()),
             Err(error) => Some(error.to_string()),
@@ -190,7 +197,10 @@ fn not_harvested(workspace: &Path, facts: Option<&AttemptFacts>) -> Option<Strin
     if is_clone && is_harvested {
         return None;
     }
-    let entries = std::fs::read_dir(workspace).into_iter().flatten().flatten();
+    let entries = match std::fs::read_dir(workspace) {
+        Ok(entries) => entries.flatten(),
+        Err(error) => return Some(format!("it cannot be read: {error}")),
+    };
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let left: Vec<String> = names.filter(|name| !(is_harvested && name == CHECKOUT)).take(3).collect();
     (!left.is_empty()).then(|| format!("the only copy of {}", left.join(", ")))
@@ -198,5 +208,9 @@ fn not_harvested(workspace: &Path, facts: Option<&AttemptFacts>) -> Option<Strin
 
 /// Somebody of the attempt lives.
 fn is_held(dir: &AttemptDir) -> bool {
-    File::open(dir.lock()).is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
+    match File::open(dir.lock()) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err(),
+        // A fence that is there and cannot be looked at may be held.
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
 }

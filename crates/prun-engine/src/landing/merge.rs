@@ -27,11 +27,10 @@ impl Desk<'_> {
     /// Nothing is at odds, or a workspace stands already.
     pub fn resolve(&self, trial: Trial) -> Result<Resolution, LandingError> {
         if let Some(resolution) = self.resolution()? {
-            let message = format!("a merge workspace stands already: {}", resolution.dir.display());
-            return Err(LandingError::Resolution(message));
+            return Err(LandingError::MergeStands(resolution.dir));
         }
         if trial.dry_run.tree.is_some() {
-            return Err(LandingError::Resolution("nothing is at odds; there is nothing to resolve".to_owned()));
+            return Err(LandingError::NothingToResolve);
         }
         let Trial { prepared, material, place, .. } = trial;
         // The quarantine holds the merge's objects until the end.

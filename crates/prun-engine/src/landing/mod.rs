@@ -57,9 +57,15 @@ pub enum LandingError {
     /// There is no such landing.
     #[error("there is no landing to {0}")]
     NoLanding(&'static str),
-    /// A merge workspace stands already, or is asked for where nothing is at odds.
-    #[error("{0}")]
-    Resolution(String),
+    /// A merge workspace is asked for where nothing is at odds.
+    #[error("nothing is at odds; there is nothing to resolve")]
+    NothingToResolve,
+    /// A merge workspace stands already.
+    #[error("a merge workspace stands already: {}", .0.display())]
+    MergeStands(PathBuf),
+    /// The merge workspace was made of other trees than those that would land now.
+    #[error("the units have changed since the merge workspace {} was made; nothing was changed", .0.display())]
+    MergeOutdated(PathBuf),
     /// The check failed on the combination.
     #[error("the check failed on the combination")]
     VerifyFailed(Box<DryRun>),
@@ -223,8 +229,7 @@ impl<'a> Desk<'a> {
         if let Some(Merge { resolution, units, only: _ }) = merge {
             let now = reconciliation.landing.iter().map(|one| (&one.unit, &one.tree));
             if !now.eq(units.iter().map(|(unit, tree)| (unit, tree))) {
-                let message = "the units have changed since the merge workspace was made: drop it and make another one";
-                return Err(LandingError::Resolution(message.to_owned()));
+                return Err(LandingError::MergeOutdated(resolution.dir));
             }
             let made = resolve::resolved(&self.workshop.git, &target, &resolution)?;
             let name = "resolved".parse().expect("a plain word is a unit id");

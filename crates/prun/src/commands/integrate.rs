@@ -331,8 +331,13 @@ pub(crate) fn refusal(error: LandingError, run: &OpenRun) -> CliError {
         }
         LandingError::CutOff(_) => CliError::new(ExitCode::NotReady, format!("{error}; nothing else was changed"))
             .hint(format!("`prun integrate {name} --continue` finishes it, `prun undo {name}` takes it back")),
-        LandingError::NoRepository => CliError::usage(error),
-        LandingError::Resolution(message) => CliError::usage(message),
+        LandingError::NoRepository | LandingError::NothingToResolve => CliError::usage(error),
+        LandingError::MergeStands(_) => CliError::usage(error).hint(format!(
+            "`prun integrate {name} --continue` takes what lies there, `prun integrate {name} --abort` drops it"
+        )),
+        LandingError::MergeOutdated(_) => CliError::usage(error).hint(format!(
+            "`prun integrate {name} --abort` drops it, `prun integrate {name} --resolve` makes one of the units as they are"
+        )),
         LandingError::Bare(_) | LandingError::Source(_) => {
             CliError::usage(error).hint(format!("`prun diff {name}` shows what the units changed"))
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use insta::assert_snapshot;
-use prun_testkit::env::{Printed, TestEnv};
+use prun_testkit::env::{Printed, TestEnv, read_if_there};
 use prun_testkit::locks::hold_byte;
 
 use crate::support::{json, open_gate, place, run, start, tree_shown, unit, unit_of, wait_for_end, wait_for_state};
@@ -203,7 +203,8 @@ wait_for '[ -e "$PRUN_TEST_MARK/up" ]'
 cat /dev/zero > "$PRUN_HOME/fill" 2>/dev/null
 touch "$PRUN_TEST_MARK/go"
 wait_for '$prun status $id --json | grep -q supervisor-lost'
-$prun attach $id 2>&1 >/dev/null | grep -c "No space\|full" 
+$prun attach $id 2>&1 >/dev/null | grep -c "No space\|full"
+$prun resume $id 2>"$PRUN_TEST_MARK/told"; echo "without room $?"
 rm "$PRUN_HOME/fill"
 $prun resume $id 2>/dev/null; echo "resume $?"
 "#,
@@ -211,6 +212,8 @@ $prun resume $id 2>/dev/null; echo "resume $?"
     );
     let Some(said) = on_a_small_disk(&env, &script) else { return };
     assert_eq!(said.code, 0, "{said}");
+    let told = read_if_there(&env.at("told"));
+    assert!(said.stdout.contains("without room 7\n") && told.contains("is full"), "{said}\n{told}");
     assert!(said.stdout.contains("2/2 done"), "{said}");
     assert!(said.stdout.ends_with("resume 0\n"), "{said}");
     env.assert_all_gone();

@@ -178,6 +178,35 @@ fn after_the_machine_has_died_everything_begins_again_and_nothing_half_written_i
     }
 }
 
+/// A power cut while a workspace was being filled: nothing had begun there, and it is made again from nothing.
+#[test]
+fn a_half_prepared_workspace_is_removed_and_made_again() {
+    let begins = "echo . >> \"$PRUN_TEST_MARK/$PRUN_UNIT\"; ";
+    let env = place("", &[unit("a", &format!("{begins} await go; echo a > a.txt; result"))]);
+    let id = start(&env);
+    wait_for_state(&env, &id, "a", "running");
+    env.wait_until("it works", || env.at("a").exists());
+    env.kill("__supervise");
+    for _ in 0..3 {
+        env.processes().iter().for_each(prun_testkit::env::Process::end);
+    }
+    env.assert_all_gone();
+    let attempt = env.home().join("runs").join(&env.run_ids()[0]).join("units/a/1");
+    let state_dir = std::fs::read_dir(&attempt).unwrap().map(|entry| entry.unwrap().path());
+    let state_dir =
+        state_dir.into_iter().find(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"prun-task-"));
+    std::fs::remove_dir_all(state_dir.unwrap()).unwrap();
+    std::fs::write(attempt.join("clone/half.txt"), "half").unwrap();
+    std::fs::remove_file(attempt.join("clone/.git/HEAD")).unwrap();
+    open_gate(&env, "go");
+    assert_eq!(resume(&env, &id).code, 0);
+    assert_eq!(unit_of(&env, &id, "a")["outcome"], "succeeded");
+    let diff = env.prun(&format!("diff {id}/a"));
+    assert!(diff.stdout.contains("a.txt") && !diff.stdout.contains("half"), "{diff}");
+    assert!(!attempt.join("clone/half.txt").exists());
+    assert_eq!(read_if_there(&env.at("a")), ".\n.\n");
+}
+
 /// A lock file that names a process which lives, but is not the one that wrote it.
 #[test]
 fn a_recycled_process_number_neither_keeps_a_run_nor_gives_it_twice() {

@@ -117,3 +117,14 @@ fn status_tells_what_a_run_takes_on_the_disk() {
     user.run("", &[("u", &format!("{GOOD} echo x > x"))]);
     has(&user.ok(&["status"]), &["disk    "]);
 }
+
+/// What cannot be looked at may be the only copy of something.
+#[test]
+fn a_workspace_of_which_the_record_cannot_be_read_stays() {
+    let user = User::new();
+    let [csv, ..] = landed(&user);
+    std::fs::write(csv.parent().unwrap().join("spec.json"), "{\"version\":").unwrap();
+    has(&user.ok(&["clean", "--yes"]), &["stays   csv/1", "spec.json", "removed  look/1"]);
+    assert!(exists(&csv));
+    has(&user.ok(&["clean", "--yes", "--discard", "csv"]), &["removed  csv/1"]);
+}

@@ -172,3 +172,21 @@ fn a_setup_and_a_check_have_limits_of_their_own() {
     has(&told, &["timed out"]);
     assert_eq!((code, user.at("repo/x").exists()), (8, false));
 }
+
+/// A merge workspace is of the units as they were: once one of them is another, or is out, nothing of it lands.
+#[test]
+fn a_resolution_of_other_units_does_not_land() {
+    let user = User::new();
+    let (a, b) = (format!("{GOOD} echo a > README"), format!("{GOOD} echo b > README"));
+    user.run("", &[("a", &a), ("b", &b), ("c", &format!("{GOOD} echo c > c"))]);
+    let said = user.ok(&["integrate", "--resolve"]);
+    let dir = said.split_whitespace().find(|word| word.starts_with('/') && Path::new(word).is_dir()).unwrap();
+    std::fs::write(Path::new(dir).join("README"), "both\n").unwrap();
+    user.ok(&["exclude", "c", "-m", "no"]);
+    let (code, told) = user.prun(&["integrate", "--continue", "--dry-run"]);
+    assert_ne!(code, 0, "{told}");
+    has(&told, &["have changed since", "--abort"]);
+    assert_eq!(user.read("repo/README"), "hello\n");
+    user.ok(&["integrate", "--abort"]);
+    assert!(!Path::new(dir).exists());
+}

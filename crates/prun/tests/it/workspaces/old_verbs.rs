@@ -106,6 +106,31 @@ fn what_cannot_be_imported_is_refused_and_leaves_no_run() {
     assert_eq!(user.prun(&["runs"]).1.lines().filter(|line| line.contains("imported")).count(), 0);
 }
 
+/// What still works is not imported: what it does afterwards would be in no run.
+#[test]
+fn a_worker_that_lives_is_not_imported() {
+    let user = User::new();
+    let clone = user.ok(&["clone", "../one"]);
+    user.write("a.md", "the prompt\n");
+    let (prompt, result) = (user.at("a.md"), user.at("a.result.md"));
+    let args = ["dispatch-task", "--prompt-file", prompt.to_str().unwrap(), "--result-file", result.to_str().unwrap()];
+    let mut command = user.command(PRUN, &args);
+    command.args(["--unit-id", "a", "--", "/bin/sh", "-c", "read -r _ < ../go; echo x > x"]);
+    let go = user.at("go");
+    rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let mut child = command.env("PRUN_SCRATCH_CWD", &clone).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let state_dir = line.trim_end().strip_prefix("STATE-DIR ").unwrap();
+    let (code, said) = user.prun(&["import", state_dir]);
+    assert_eq!(code, 2, "{said}");
+    has(&said, &["a", state_dir]);
+    assert_eq!(user.prun(&["runs"]).1.lines().filter(|line| line.contains("imported")).count(), 0);
+    std::fs::write(&go, "\n").unwrap();
+    child.wait().unwrap();
+    user.ok(&["import", state_dir]);
+}
+
 #[test]
 fn c21_a_clone_never_reuses_a_place() {
     let user = User::new();
