@@ -5,10 +5,12 @@
 
 mod combined;
 mod cut_off;
+mod error;
 mod merge;
 
 pub use combined::combined;
 pub use cut_off::abandoned;
+pub use error::LandingError;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,66 +30,13 @@ use crate::integrate::journal::{Journal, Phase};
 use crate::integrate::land::{self, StopAfter};
 use crate::integrate::prepare::Verified;
 use crate::integrate::resolve;
-use crate::integrate::{Check, DryRun, IntegrateError, LandError, Prepared, Request, Target, prepare};
-use crate::ledger::{LedgerError, Reader, RunLock, Writer};
+use crate::integrate::{Check, DryRun, IntegrateError, Prepared, Request, Target, prepare};
+use crate::ledger::{Reader, RunLock, Writer};
 use crate::reharvest::changed_since;
 use crate::spec::GuardSpec;
 use crate::workshop::Workshop;
-use crate::workspace::source::{Source, SourceError};
+use crate::workspace::source::Source;
 use merge::Merge;
-
-/// Why a run was not landed. But for `Land`, nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum LandingError {
-    /// Units block, or the run has nothing to land in.
-    #[error("the run is not ready to be integrated")]
-    NotReconciled(Box<Reconciliation>),
-    /// The run has no repository.
-    #[error("the run has no repository to land in")]
-    NoRepository,
-    /// The run's repository is gone, or git refuses it.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The run's repository has no work tree.
-    #[error("{} is a bare repository: it has no work tree to land in", .0.display())]
-    Bare(PathBuf),
-    /// A landing was cut off and is to be finished or undone first.
-    #[error("landing {0} was cut off in the middle")]
-    CutOff(u32),
-    /// There is no such landing.
-    #[error("there is no landing to {0}")]
-    NoLanding(&'static str),
-    /// A merge workspace is asked for where nothing is at odds.
-    #[error("nothing is at odds; there is nothing to resolve")]
-    NothingToResolve,
-    /// A merge workspace stands already.
-    #[error("a merge workspace stands already: {}", .0.display())]
-    MergeStands(PathBuf),
-    /// The merge workspace was made of other trees than those that would land now.
-    #[error("the units have changed since the merge workspace {} was made; nothing was changed", .0.display())]
-    MergeOutdated(PathBuf),
-    /// The check failed on the combination.
-    #[error("the check failed on the combination")]
-    VerifyFailed(Box<DryRun>),
-    /// It could not be combined.
-    #[error(transparent)]
-    Integrate(#[from] IntegrateError),
-    /// It could not be landed, or taken back.
-    #[error(transparent)]
-    Land(#[from] LandError),
-    /// The ledger, or whoever drives the run.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// A file operation.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-impl From<LedgerError> for LandingError {
-    fn from(error: LedgerError) -> Self {
-        Self::Driver(error.into())
-    }
-}
 
 /// How a trial is made.
 #[derive(Clone, Debug, Default)]
