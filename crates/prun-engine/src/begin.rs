@@ -69,6 +69,15 @@ pub fn begin(
     }
 }
 
+/// Removes a run whose supervisor did not come up, unless somebody else has taken it up or a unit of it has begun: a
+/// supervisor can die after its first step and before its first word. Whether the run is gone.
+#[must_use]
+pub fn abandon(dir: &RunDir) -> bool {
+    let Ok(Some(_lock)) = RunLock::try_take(dir) else { return false };
+    let has_begun = dir.units().symlink_metadata().is_ok();
+    !has_begun && std::fs::remove_dir_all(dir.root()).is_ok()
+}
+
 #[expect(clippy::too_many_arguments, reason = "the steps of one act, kept apart only for the clean-up")]
 fn fill(
     dir: &RunDir,
@@ -201,4 +210,24 @@ pub fn living_twin(home: &Home, digest: &str, repo: Option<&Path>) -> Option<Run
     let same = |card: &RunCard| card.plan_digest == digest && card.repo.as_deref() == repo;
     let mut twins = crate::runs::list(home).into_iter().filter(same);
     twins.find(|card| crate::runs::supervisor(&home.run(&card.run)).is_some()).map(|card| card.run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_somebody_took_up_or_that_has_begun_is_not_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let run: RunId = "261201-004500-abcd".parse().unwrap();
+        let dir = Home::at(home.path()).run(&run);
+        std::fs::create_dir_all(dir.root()).unwrap();
+        let lock = RunLock::try_take(&dir).unwrap();
+        assert!(!abandon(&dir), "somebody drives it");
+        drop(lock);
+        std::fs::create_dir_all(dir.units().join("a/1")).unwrap();
+        assert!(!abandon(&dir), "a worker may be at work");
+        std::fs::remove_dir_all(dir.units()).unwrap();
+        assert!(abandon(&dir) && !dir.root().exists());
+    }
 }

@@ -98,6 +98,9 @@ impl Home {
     }
 }
 
+/// Below a run's directory: the attempts of its units.
+const UNITS: &str = "units";
+
 /// One run's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDir {
@@ -193,13 +196,19 @@ impl RunDir {
     /// The directory of an attempt, relative to this one.
     #[must_use]
     pub fn attempt_name(unit: &UnitId, attempt: Attempt) -> String {
-        format!("units/{unit}/{attempt}")
+        format!("{UNITS}/{unit}/{attempt}")
     }
 
     /// The directory of an attempt that an event names.
     #[must_use]
     pub fn attempt(&self, name: &str) -> AttemptDir {
         AttemptDir { root: self.root.join(name) }
+    }
+
+    /// Where the attempts of all units are. It is there once the first attempt is made ready.
+    #[must_use]
+    pub fn units(&self) -> PathBuf {
+        self.root.join(UNITS)
     }
 }
 

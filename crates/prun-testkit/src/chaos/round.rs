@@ -70,8 +70,9 @@ impl Round {
         let plan = self.env.at("plans/plan.toml");
         let child = self.spawn(&["run", plan.to_str().expect("its path is text")]);
         self.wait_for("the run", || !self.env.run_ids().is_empty());
-        // One that is over already was driven.
-        self.wait_for("its supervisor", || self.state() != "supervisor-lost");
+        // A supervisor that dies before its first step takes its run with it: nothing had begun.
+        let has_begun = |units: &[Value]| units.iter().any(|unit| unit["state"] != "queued");
+        self.wait_for("its first step", || !self.env.run_ids().is_empty() && has_begun(&self.units()));
         child
     }
 

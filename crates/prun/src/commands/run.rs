@@ -9,7 +9,7 @@ use prun_core::gate::{self, GateWorld};
 use prun_core::ids::{ExecutorName, RunId, Seq};
 use prun_core::plan::{AdHoc, CommandLine, Dirty, PlanFile, ad_hoc};
 use prun_core::view::VIEW_VERSION;
-use prun_engine::begin::{StartLock, begin, living_twin};
+use prun_engine::begin::{StartLock, abandon, begin, living_twin};
 use prun_engine::depth::Depth;
 use prun_engine::executor::escape_line;
 use prun_engine::files::Durability;
@@ -171,9 +171,12 @@ pub(crate) fn start(context: &Context, loaded: &mut LoadedPlan, on_twin: Twin, w
     let dir = context.home.run(&run);
     let started = wishes.save(&dir).map_err(Into::into).and_then(|()| supervisor::start(&context.home, &run, false));
     if let Err(error) = started {
-        // Nothing of a unit was started, so nothing is lost with it.
-        let _ = std::fs::remove_dir_all(dir.root());
-        return Err(error);
+        let name = run.short();
+        return Err(if abandon(&dir) {
+            error
+        } else {
+            error.hint(format!("the run may have begun: `prun status {name}` tells, `prun resume {name}` goes on"))
+        });
     }
     Ok(Started { run, existing: false })
 }
