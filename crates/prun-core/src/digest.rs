@@ -107,13 +107,6 @@ pub fn attention(view: &RunView, run: &str) -> Vec<String> {
     if lines.len() < units.len() {
         lines.push(format!("MORE {} units call for action   prun status {run}", units.len() - lines.len()));
     }
-    let open: Vec<&PanelView> = view.panels.iter().filter(|panel| panel.is_open).collect();
-    let told = fitting(open.iter().map(|panel| panel_line(panel, run)), PANEL_LINES);
-    let untold = open.len() - told.len();
-    lines.extend(told);
-    if untold > 0 {
-        lines.push(format!("CHOOSE of {untold} more panels   prun reconcile {run}"));
-    }
     let touched = &view.repository_touched;
     let told = fitting(touched.iter().map(|what| format!("TOUCHED the repository: {what}")), TOUCHED_LINES);
     let untold = touched.len() - told.len();
@@ -181,7 +174,11 @@ pub fn header(view: &RunView, run: &str) -> String {
 /// What calls for action on the run as a whole, and what to do next where nothing does.
 #[must_use]
 pub fn of_the_run(view: &RunView, run: &str) -> Vec<String> {
-    let mut lines = Vec::new();
+    let open: Vec<&PanelView> = view.panels.iter().filter(|panel| panel.is_open).collect();
+    let mut lines = fitting(open.iter().map(|panel| panel_line(panel, run)), PANEL_LINES);
+    if lines.len() < open.len() {
+        lines.push(format!("CHOOSE of {} more panels   prun reconcile {run}", open.len() - lines.len()));
+    }
     if let Some(trouble) = &view.landing_trouble {
         lines.push(format!("LANDING {trouble}   prun integrate {run} --continue · prun undo {run}"));
     }

@@ -261,7 +261,7 @@ impl Unit {
     pub fn goes_on_after_resume(&self) -> bool {
         let is_spent = || self.setup.budget.level(&self.spent(None, self.since)).0 == Level::Spent;
         self.disposition == Disposition::Unreviewed
-            && !(self.outcome() == Some(&Outcome::Stopped(StopReason::Budget)) && is_spent())
+            && !is_spent()
             && matches!(
                 self.outcome(),
                 Some(

@@ -169,6 +169,47 @@ fn units_edit_files_through_codex_and_land_together_while_another_meets_its_usag
     }
 }
 
+/// A panel of two vendors: the same prompt, results and costs beside each other, and the one that is named lands.
+#[test]
+fn codex_and_claude_do_the_same_work_beside_each_other_and_one_of_them_lands() {
+    let (Some(world), Some(claude)) = (World::new(), Client::Claude.installed()) else { return };
+    let config = world.at("config.toml");
+    let both = std::fs::read_to_string(&config).unwrap() + &Client::Claude.config(&claude, &world.server);
+    std::fs::write(&config, both).unwrap();
+    let prun = |args: &[&str]| {
+        let mut command = world.command(PRUN, args);
+        command.envs(Client::Claude.env(world.client_home.path(), &world.server));
+        command.env("PRUN_HOME", world.at("home")).env("PRUN_CONFIG", &config).env("PRUN_DURABLE", "off");
+        command.output().unwrap()
+    };
+    let edit = Step::sh("echo \"by $PRUN_UNIT\" >> src/a.txt");
+    let form = "# %s result\\nConclusion: by %s\\nFiles: src/a.txt\\nOpen items: none\\nVerification: none\\n";
+    let result = Step::sh(format!("printf '{form}' \"$PRUN_UNIT\" \"$PRUN_UNIT\" > \"$PRUN_RESULT\""));
+    let steps = directive(&[edit, result, Step::text("Done.")]);
+    let plan = format!(
+        "version = 1\nrepo = \"repo\"\n[[unit]]\nid = \"p\"\npanel = [\"codex\", \"claude\"]\nowns = [\"src/**\"]\n\
+         prompt = '''\nDo as the model says.\n{steps}\n'''\n"
+    );
+    std::fs::write(world.at("plan.toml"), plan).unwrap();
+    let ran = prun(&["run", "../plan.toml"]);
+    assert!(said(&ran).contains("CHOOSE one of p-codex, p-claude"), "{}", said(&ran));
+    let shown = prun(&["compare", "p", "--json"]);
+    let view: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap_or_else(|_| panic!("{}", said(&shown)));
+    for (at, name) in ["codex", "claude"].iter().enumerate() {
+        let member = &view["members"][at];
+        assert_eq!((&member["executor"], &member["outcome"]), (&(*name).into(), &"succeeded".into()), "{member}");
+        assert_eq!(member["conclusion"], format!("by p-{name}"));
+        assert_eq!((&member["usage"]["output_tokens"], &member["usage"]["turns"]), (&30.into(), &3.into()), "{member}");
+    }
+    assert!(view["members"][1]["usage"]["cost_micro_usd"].as_u64().unwrap() > 0);
+    assert_eq!(prun(&["integrate", "--dry-run"]).status.code(), Some(5));
+    assert_eq!(prun(&["accept", "p-claude", "-m", "it reads better"]).status.code(), Some(0));
+    let dry = said(&prun(&["integrate", "--dry-run"]));
+    let tree = dry.split("tree ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(&dry);
+    assert_eq!(prun(&["integrate", "--tree", tree]).status.code(), Some(0));
+    assert_eq!(world.file("src/a.txt"), "a\nby p-claude\n");
+}
+
 #[test]
 fn a_retry_goes_on_in_the_same_thread_and_counts_only_its_own_tokens() {
     let Some(world) = World::new() else { return };

@@ -15,7 +15,7 @@ use crate::outcome::tests::good_facts;
 use script::{Again, Script, Step};
 use world::{Dispatcher, Turn, World, class_of};
 
-use crate::outcome::StopReason;
+use crate::outcome::{StopReason, Usage};
 use crate::schedule::Pressure;
 
 /// Seeds that are played where nobody asks for more.
@@ -92,6 +92,12 @@ fn take(world: &mut World, supervisor: &mut Supervisor, step: Step, units: usize
             world.now.mono += u64::from(millis);
             world.now.wall = world.now.wall.plus(i64::from(millis));
             world.feed(supervisor, Input::Tick)
+        }
+        Step::Use { which, tokens } => {
+            let alive = world.living();
+            let Some((unit, attempt)) = alive.get(which % alive.len().max(1)).cloned() else { return Turn::Done };
+            let note = Note::Used(Usage { input_tokens: tokens, ..Usage::default() });
+            world.feed(supervisor, Input::Noted { unit, attempt, note })
         }
         Step::Press(is_busy) => {
             let pressed = is_busy.then(|| Pressed { what: Pressure::Cpu, why: "w".into() });

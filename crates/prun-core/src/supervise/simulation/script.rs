@@ -9,6 +9,8 @@ pub(super) enum Step {
     End { which: usize, dies: bool, flavour: u8 },
     /// Time passes.
     Wait { millis: u32 },
+    /// A dispatcher tells what its worker has used so far.
+    Use { which: usize, tokens: u64 },
     /// The machine becomes busy, or is not any more.
     Press(bool),
     /// Somebody sets the wall clock.
@@ -106,7 +108,7 @@ impl Script {
 
 fn step(random: &mut Random) -> Step {
     match random.below(64) {
-        0..24 => {
+        0..23 => {
             let again = match random.below(10) {
                 0 => Again::AtOnce,
                 1 => Again::Later,
@@ -114,6 +116,7 @@ fn step(random: &mut Random) -> Step {
             };
             Step::Deliver { which: random.index(), again }
         }
+        23 => Step::Use { which: random.index(), tokens: random.below(400) },
         24..36 => Step::End { which: random.index(), dies: random.below(5) == 0, flavour: random.byte() },
         36 => Step::Press(random.below(2) == 0),
         37..47 => Step::Wait { millis: u32::try_from(random.below(70_000)).expect("it is small") },

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
-use crate::budget::Budget;
+use crate::budget::{Budget, Level};
 use crate::event::{Mode, RunSetup, UnitSetup};
 use crate::outcome::tests::good_facts;
 use crate::outcome::{CheckFacts, ClientError, Exit, FinalEvent, Usage};
@@ -99,7 +99,8 @@ fn setup(units: usize, retries: u32) -> RunSetup {
         // Two of them do the same work.
         panel: (units > 2 && number < 2).then(|| "p".parse().unwrap()),
         priority: 0,
-        budget: Budget::default(),
+        // One has little to spend.
+        budget: Budget { tokens: (number == 2).then_some(150), ..Budget::default() },
     };
     RunSetup {
         title: "t".into(),
@@ -401,6 +402,8 @@ fn check_event(run: &RunState, event: &Event) {
     match &**kind {
         UnitEvent::AttemptBegan { executor, .. } => {
             assert!(!run.is_spent(), "{unit} began without a budget");
+            let own = before.setup.budget.level(&before.spent(None, event.at)).0;
+            assert_ne!(own, Level::Spent, "{unit} began with nothing to spend");
             assert!(!run.holds.contains_key(executor), "{unit} began on {executor}, which is held");
             assert!(!before.barred.contains(executor), "{unit} went back to {executor}");
             assert!(run.stop.is_none(), "{unit} began after the run was stopped");
