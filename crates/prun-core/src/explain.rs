@@ -187,7 +187,12 @@ pub fn next_steps(unit: &Unit, name: &str, is_lost: bool) -> Vec<String> {
             vec![format!("you can: prun diff {name} · prun undo {run}")]
         }
         UnitState::Settled { outcome: Outcome::Succeeded, .. } => {
-            vec![format!("you can: prun result {name} · prun diff {name} · prun exclude {name} -m WHY")]
+            let mut lines =
+                vec![format!("you can: prun result {name} · prun diff {name} · prun exclude {name} -m WHY")];
+            if let Some(panel) = unit.setup.panel.as_ref().filter(|_| unit.disposition == Disposition::Unreviewed) {
+                lines.push(format!("     or: prun compare {run}/{panel} · prun accept {name} -m WHY"));
+            }
+            lines
         }
         UnitState::Settled { .. } => {
             let mut lines =

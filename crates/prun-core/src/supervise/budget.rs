@@ -18,7 +18,9 @@ impl Supervisor {
         let spent = Spent { usage, millis: now.wall.since(self.run.began) };
         let (level, why) = self.run.budget.level(&spent);
         self.note_level(None, level, &why, now);
-        if level == Level::Spent && !self.run.is_settled() {
+        // Spent is spent, also where an attempt turns out in the end to have used less than it told on its way.
+        let said = self.run.levels.get(&None).filter(|(level, _)| *level == Level::Spent).map(|(_, why)| why.clone());
+        if let Some(why) = said.filter(|_| !self.run.is_settled()) {
             self.stop_all(&why, now);
         }
         let limited: Vec<UnitId> = self

@@ -7,6 +7,7 @@ use prun_core::outcome::{AttemptFacts, Exit, FACTS_VERSION, FinalEvent, SweepFac
 
 use super::answer::{Answer, own_usage};
 use super::live::with_reset_time;
+use super::notes::last_told_usage;
 use super::result_file::{ResultFile, open_regular};
 use super::{now, read_spec};
 use crate::contain::reap_by_token;
@@ -34,7 +35,8 @@ pub fn settle_dead(dir: &AttemptDir, durability: Durability) -> Option<AttemptFa
     let tail = open_regular(&state.tail()).ok();
     let answer = Answer { spec: &spec, state: &state, result: &result, tail: tail.as_ref(), durability };
     let result = answer.settle(&stream, &FallbackWhy::Missing);
-    let usage = own_usage(spec.resumes.as_ref(), &stream);
+    // Some clients tell of their tokens before the end only in a log, of which little is kept.
+    let usage = own_usage(spec.resumes.as_ref(), &stream).or_else(|| last_told_usage(&dir.notes()));
     let (changes, harvest_error) = match spec.harvest.as_ref().map(|spec| harvest(&Git::from_env(), spec)) {
         None => (None, None),
         Some(Ok(changes)) => (Some(changes), None),

@@ -1,11 +1,13 @@
 //! What a living dispatcher tells its supervisor: one JSON object a line, each written at once.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prun_core::outcome::Usage;
 use serde::{Deserialize, Serialize};
 
+use super::output::read_end;
+use super::result_file::open_regular;
 use super::spawn::open_append;
 
 /// One line of the notes.
@@ -40,6 +42,17 @@ impl Notes {
             let _ = file.write_all(format!("{text}\n").as_bytes());
         }
     }
+}
+
+/// What the dispatcher said last of what its attempt had used.
+pub(super) fn last_told_usage(path: &Path) -> Option<Usage> {
+    const SEARCHED: u64 = 64 << 10;
+    let (end, _) = read_end(&open_regular(path).ok()?, SEARCHED).ok()?;
+    let notes = end.split(|byte| *byte == b'\n').rev().filter_map(|line| serde_json::from_slice(line).ok());
+    notes.into_iter().find_map(|note| match note {
+        Note::Used { usage } => Some(usage),
+        Note::Quiet { .. } | Note::Active | Note::HandedOver => None,
+    })
 }
 
 #[cfg(test)]

@@ -119,6 +119,8 @@ fn of_a_panel_one_member_lands_by_name_and_never_another_one() {
     --- stderr
     run [run] (p-command, p-twin, u)
     "##);
+    let explained = env.prun("explain p-twin").stdout;
+    assert!(explained.contains("/p · prun accept ") && explained.contains("or: prun compare "), "{explained}");
     assert_snapshot!(env.prun("accept p-twin -m better"), @r##"
     exit 0
     --- stderr

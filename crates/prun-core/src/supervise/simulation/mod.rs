@@ -212,6 +212,37 @@ fn what_a_retry_was_told_survives_the_death_of_its_supervisor() {
     assert_eq!((third.begins.how, third.begins.message.as_deref()), (RetryHow::Continue, Some("shorter")));
 }
 
+/// A seed found it: a budget that only the words of living workers had spent was forgotten with its supervisor, and
+/// nobody stopped what came back into the queue.
+#[test]
+fn a_budget_that_was_spent_on_the_way_stays_spent_under_the_next_supervisor() {
+    let deliver = |which, again| Step::Deliver { which, again };
+    let steps = vec![
+        Step::Ask { unit: 23_692, what: 223 },
+        deliver(34_364, Again::No),
+        deliver(4_663, Again::No),
+        Step::Wait { millis: 45_881 },
+        Step::End { which: 2_038, dies: false, flavour: 240 },
+        deliver(57_196, Again::No),
+        deliver(11_730, Again::No),
+        Step::Ask { unit: 49_114, what: 199 },
+        Step::Crash { after: 0 },
+        deliver(10_920, Again::AtOnce),
+        deliver(28_964, Again::No),
+        deliver(42_128, Again::No),
+        deliver(29_833, Again::No),
+        Step::Use { which: 53_160, tokens: 337 },
+        Step::Ask { unit: 22_241, what: 107 },
+        Step::Wait { millis: 51_287 },
+        deliver(33_188, Again::No),
+        Step::Wait { millis: 16_965 },
+        Step::Use { which: 20_669, tokens: 338 },
+        Step::Crash { after: 1 },
+        Step::Ask { unit: 65_335, what: 173 },
+    ];
+    play(&Script { units: 6, retries: 0, steps });
+}
+
 #[test]
 fn units_that_meet_a_limit_together_tell_it_once_and_all_go_on_elsewhere() {
     let mut world = World::new(2, 0);

@@ -124,6 +124,22 @@ fn the_answer_of_a_client_whose_dispatcher_was_killed_is_kept() {
 }
 
 #[test]
+fn what_a_killed_dispatcher_had_told_of_its_workers_usage_is_counted() {
+    let bench = Bench::new();
+    let answer = "INFO codex_otel.log_only: event.name=\\\"codex.sse_event\\\" event.kind=response.completed \
+                  input_token_count=40 output_token_count=5 conversation.id=1";
+    let after = format!("echo \"{answer}\" >&2; exec sleep 600");
+    let child = bench.start(&codex_worker(&bench, r#"{"type":"turn.started"}"#, &after));
+    let notes = bench.at("attempt/notes.jsonl");
+    wait_until(|| std::fs::read_to_string(&notes).is_ok_and(|text| text.contains("\"used\"")));
+    kill(&child, Signal::KILL);
+    let _ = child.wait_with_output().unwrap();
+    std::fs::copy(bench.at("spec.json"), bench.at("attempt/spec.json")).unwrap();
+    let facts = settle_dead(&AttemptDir::at(bench.at("attempt")), Durability::Cached).unwrap();
+    assert_eq!(facts.usage.map(|usage| (usage.total_tokens(), usage.turns)), Some((45, Some(1))));
+}
+
+#[test]
 fn tokens_of_a_session_that_goes_on_belong_to_the_attempt_that_spent_them() {
     let bench = Bench::new();
     let mut spec = codex_worker(&bench, SAID, "");
