@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use prun_core::event::RetryHow;
 use prun_core::ids::Seq;
-use prun_core::outcome::{Cause, Channel, Gap, Outcome};
+use prun_core::outcome::{Cause, Channel, Gap, Outcome, StopReason};
 use prun_core::run::RunState;
 use prun_core::unit::Unit;
 use prun_engine::home::Home;
@@ -208,6 +208,23 @@ fn codex_and_claude_do_the_same_work_beside_each_other_and_one_of_them_lands() {
     let tree = dry.split("tree ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(&dry);
     assert_eq!(prun(&["integrate", "--tree", tree]).status.code(), Some(0));
     assert_eq!(world.file("src/a.txt"), "a\nby p-claude\n");
+}
+
+/// Claude knows its turns before it takes them, so it is told how many are left and keeps to that by itself.
+#[test]
+fn claude_is_told_what_is_left_of_the_budget_and_goes_on_when_it_is_raised() {
+    let Some(world) = World::of(Client::Claude) else { return };
+    let steps =
+        [Step::sh("echo one >> src/a.txt"), Step::sh("echo two >> src/a.txt"), result("u"), Step::text("Done.")];
+    let ran = world.run_plan("[budget]\nturns = 2\n", 0, &[("u", &steps)], &["run", "../plan.toml"]);
+    assert!(said(&ran).contains("turns are used"), "{}", said(&ran));
+    let unit = world.unit("u");
+    assert_eq!((unit.outcome(), unit.attempts.len()), (Some(&Outcome::Stopped(StopReason::Budget)), 1), "{unit:?}");
+    let asked = world.server.requests();
+    assert!(asked < 4, "it would have asked four times, not {asked}");
+    let resumed = world.prun(&["resume", "--budget", "turns=20"]);
+    assert_eq!(resumed.status.code(), Some(0), "{}", said(&resumed));
+    assert_eq!(world.unit("u").outcome(), Some(&Outcome::Succeeded));
 }
 
 #[test]
