@@ -66,6 +66,14 @@ fn a_digest_of_500_units_stays_below_300_tokens() {
     assert!(counted.iter().all(|count| *count <= 300), "{counted:?}");
 }
 
+/// Twenty units that succeed, and a check of the whole.
+fn twenty() -> TestEnv {
+    let script =
+        |at: usize| format!("echo {at} > part-{at}.txt; result 'moved part {at} to the new error type' part-{at}.txt");
+    let units: Vec<String> = (1..=20).map(|at| unit(&format!("part-{at:03}"), &script(at))).collect();
+    place("jobs = 8\nverify = \"true\"", &units)
+}
+
 /// One call and what it answered, as text and as data.
 struct Said {
     call: String,
@@ -75,10 +83,7 @@ struct Said {
 
 #[test]
 fn twenty_units_cost_their_coordinator_at_most_150_tokens_each_and_12_calls() {
-    let script =
-        |at: usize| format!("echo {at} > part-{at}.txt; result 'moved part {at} to the new error type' part-{at}.txt");
-    let units: Vec<String> = (1..=20).map(|at| unit(&format!("part-{at:03}"), &script(at))).collect();
-    let env = place("jobs = 8\nverify = \"true\"", &units);
+    let env = twenty();
     let mut client = Client::new(&env);
     let mut said: Vec<Said> = Vec::new();
     let mut call = |tool: &str, arguments: Value| -> Value {
@@ -132,5 +137,34 @@ fn twenty_units_cost_their_coordinator_at_most_150_tokens_each_and_12_calls() {
         asked / 20
     );
     // Clients show their model the data.
+    assert!(in_all / 20 <= 150, "{in_all} for 20 units");
+}
+
+#[test]
+fn twenty_units_cost_a_coordinator_with_a_shell_at_most_150_tokens_each_and_12_calls() {
+    let env = twenty();
+    let mut said = Vec::new();
+    let mut types = |line: &str| {
+        let printed = env.prun(line);
+        said.push(format!("prun {line}\n{}{}", printed.stdout, printed.stderr));
+        printed
+    };
+    types("check");
+    let run = types("run -d").stdout.trim_end().to_owned();
+    while types(&format!("wait {run}")).code == 124 {}
+    types(&format!("result {run} --brief"));
+    types(&format!("diff {run} --stat"));
+    types(&format!("reconcile {run}"));
+    let tree = crate::support::tree_shown(&types(&format!("integrate {run} --dry-run")));
+    assert_eq!(types(&format!("integrate {run} --tree {tree}")).code, 0);
+    assert_eq!(env.read("part-20.txt"), "20\n");
+    env.assert_all_gone();
+    assert!(said.len() <= 12, "{} calls", said.len());
+    let Some(counted) = tokens(&said) else { return };
+    for (said, count) in said.iter().zip(&counted) {
+        println!("{:<40} {count:>5} tokens", said.lines().next().unwrap_or_default());
+    }
+    let in_all: usize = counted.iter().sum();
+    println!("{} calls; {} tokens a unit in all, results included", said.len(), in_all / 20);
     assert!(in_all / 20 <= 150, "{in_all} for 20 units");
 }
