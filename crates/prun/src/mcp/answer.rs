@@ -1,6 +1,7 @@
 //! What a tool answers: the text a person would read in a terminal, and the same as data.
 //!
-//! Claude Code and Codex show their model the data and leave the text out. So the data has to say all that the text
+//! Claude Code and Codex show their model the data and leave the text out, but for failures, of which Claude Code shows
+//! the text. So the data has to say all that the text
 //! says, and nothing that says nothing: what a session reads here it pays for in every later turn.
 
 use rmcp::model::{CallToolResult, ContentBlock};
