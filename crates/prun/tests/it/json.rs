@@ -8,6 +8,7 @@ use prun_testkit::clients::node_modules;
 use prun_testkit::env::TestEnv;
 use serde_json::{Value, json};
 
+use crate::json_pages;
 use crate::support::{PRUN, place, tree_shown, unit};
 
 fn docs() -> PathBuf {
@@ -56,7 +57,14 @@ fn the_schemas_in_the_docs_are_up_to_date_and_the_page_names_each() {
         }
         let now = std::fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(now, wanted, "docs/schema/{name}.json is stale; run this test with PRUN_UPDATE=1");
-        assert!(page.contains(&format!("| [{name}](schema/{name}.json) |")), "docs/json.md does not name {name}");
+        assert!(page.contains(&format!("| [{name}](json/{name}.md) |")), "docs/json.md does not name {name}");
+        let path = docs().join(format!("json/{name}.md"));
+        let wanted = json_pages::page(&name, &serde_json::from_str(&wanted).unwrap());
+        if std::env::var_os("PRUN_UPDATE").is_some() {
+            std::fs::write(&path, &wanted).unwrap();
+        }
+        let now = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(now, wanted, "docs/json/{name}.md is stale; run this test with PRUN_UPDATE=1");
     }
     let refused = env.prun("schema nonsense");
     assert_eq!(refused.code, 2, "{refused}");

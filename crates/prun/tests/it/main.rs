@@ -22,6 +22,7 @@ mod generated;
 mod holds;
 mod input;
 mod json;
+mod json_pages;
 mod ledger;
 mod map;
 mod mcp;

@@ -152,6 +152,7 @@ fn line(random: &mut Random) -> Vec<u8> {
     [b"[", messages.join(&b","[..]).as_slice(), b"]"].concat()
 }
 
+/// C117.
 #[test]
 fn malformed_messages_never_end_the_server_nor_put_a_stray_byte_on_stdout() {
     let env = TestEnv::new(PRUN);

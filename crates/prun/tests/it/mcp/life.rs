@@ -11,6 +11,7 @@ use crate::support::{PRUN, open_gate, place, unit, wait_for_end, wait_for_state}
 /// How long an answer may take that is owed: generous, for a loaded machine must not fail a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// C119.
 #[test]
 fn every_version_of_the_protocol_is_spoken_and_an_unknown_one_answered_with_our_own() {
     let env = TestEnv::new(PRUN);
@@ -38,6 +39,7 @@ fn the_newest_version_needs_no_greeting() {
     assert!(tools["result"]["tools"].as_array().is_some(), "{tools}");
 }
 
+/// C119.
 #[test]
 fn what_comes_before_the_greeting_is_refused_and_the_greeting_still_taken() {
     let env = TestEnv::new(PRUN);
@@ -50,6 +52,7 @@ fn what_comes_before_the_greeting_is_refused_and_the_greeting_still_taken() {
     client.bad("status", json!({}));
 }
 
+/// C119.
 #[test]
 fn bad_lines_are_answered_and_the_next_one_is_read() {
     let env = TestEnv::new(PRUN);
@@ -110,6 +113,7 @@ fn the_version_that_has_batches_gets_them_answered_together() {
     env.assert_all_gone();
 }
 
+/// C118.
 #[test]
 fn a_cancelled_wait_ends_without_an_answer_and_the_run_goes_on() {
     let env = place("", &[unit("slow", "await go; echo x > x; result")]);
@@ -132,6 +136,7 @@ fn a_cancelled_wait_ends_without_an_answer_and_the_run_goes_on() {
     env.assert_all_gone();
 }
 
+/// C119.
 #[test]
 fn a_client_that_leaves_ends_the_server_at_once_and_nothing_else() {
     let env = place("", &[unit("slow", "await go; echo x > x; result")]);

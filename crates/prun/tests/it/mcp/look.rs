@@ -38,7 +38,7 @@ fn large_results_logs_and_diffs_come_in_pieces_that_fit() {
     }
     assert_eq!(patch, env.prun(&format!("diff {id}/big")).stdout);
 
-    // A tail of two gigabytes: only its end is read.
+    // C116: of a tail of two gigabytes only the end is read.
     let tail = env.prun(&format!("path {id}/big --tail")).stdout;
     let file = OpenOptions::new().write(true).open(tail.trim_end()).unwrap();
     file.set_len(2 << 30).unwrap();
