@@ -46,8 +46,10 @@ impl Keys {
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        give_back(&self.before);
-        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // Taken out, so that no signal sets the terminal once more.
+        if let Some(before) = self.before.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &before);
+        }
     }
 }
 
