@@ -153,6 +153,9 @@ pub enum UnitEvent {
     Excluded {
         /// Why, in the user's words.
         why: String,
+        /// The member of its panel that was taken instead; `None`: it was excluded by its own name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instead: Option<UnitId>,
     },
     /// The decision is taken back.
     Unreviewed,

@@ -411,7 +411,7 @@ mod tests {
         let failed = || Some(Outcome::Failed(Cause::ExitCode));
         let no_result = || Some(Outcome::Incomplete(Gap::NoResult));
         let read = Mode::Read;
-        let excluded = || Disposition::Excluded { why: "no".into() };
+        let excluded = || Disposition::Excluded { why: "no".into(), instead: None };
         let applied = || Disposition::Applied { tree: "t".into() };
         for (expected, case) in [
             ("land", GOOD),
@@ -470,7 +470,8 @@ mod tests {
     fn of_a_panel_that_one_lands_which_the_user_chose() {
         let good = || Some(Outcome::Succeeded);
         let failed = || Some(Outcome::Failed(Cause::ExitCode));
-        let (undecided, excluded) = (|| Disposition::Unreviewed, || Disposition::Excluded { why: "no".into() });
+        let (undecided, excluded) =
+            (|| Disposition::Unreviewed, || Disposition::Excluded { why: "no".into(), instead: None });
         let applied = || Disposition::Applied { tree: "t".into() };
         let pair = |a, b| [member("p-a", good(), a), member("p-b", good(), b), unit(GOOD)];
         insta::assert_snapshot!(of_panel(&pair(undecided(), undecided()), &[]), @r##"
@@ -507,7 +508,7 @@ mod tests {
         prop_oneof![
             3 => Just(Disposition::Unreviewed),
             2 => any::<bool>().prop_map(accepted),
-            2 => Just(Disposition::Excluded { why: "no".into() }),
+            2 => Just(Disposition::Excluded { why: "no".into(), instead: None }),
             1 => Just(Disposition::Applied { tree: "t".into() }),
         ]
     }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::{Level, Spent};
 use crate::event::{ProcessIdentity, RequeuedBy, RetryHow, UnitEvent, UnitSetup};
-use crate::ids::{Attempt, ExecutorName};
+use crate::ids::{Attempt, ExecutorName, UnitId};
 use crate::outcome::{AttemptFacts, Cause, Outcome, StopReason, Usage};
 use crate::policy::Spends;
 use crate::time::Timestamp;
@@ -125,6 +125,8 @@ pub enum Disposition {
     Excluded {
         /// Why, in the user's words.
         why: String,
+        /// The member of its panel that was taken instead, where it was not excluded by its own name.
+        instead: Option<UnitId>,
     },
     /// They are in the user's working tree.
     Applied {
@@ -403,7 +405,9 @@ impl Unit {
             UnitEvent::Accepted { why, salvaged } => {
                 self.disposition = Disposition::Accepted { why: why.clone(), salvaged: *salvaged };
             }
-            UnitEvent::Excluded { why } => self.disposition = Disposition::Excluded { why: why.clone() },
+            UnitEvent::Excluded { why, instead } => {
+                self.disposition = Disposition::Excluded { why: why.clone(), instead: instead.clone() };
+            }
             UnitEvent::Unreviewed => self.disposition = Disposition::Unreviewed,
             UnitEvent::Applied { tree } => self.disposition = Disposition::Applied { tree: tree.clone() },
             UnitEvent::Reharvested { facts } => self.with_last(|last| last.facts = Some(facts.clone())),
@@ -539,7 +543,7 @@ mod tests {
             ("UnitRequeued/user", requeued(RequeuedBy::User)),
             ("UnitRequeued/recovery", requeued(RequeuedBy::Recovery)),
             ("Accepted", UnitEvent::Accepted { why: "w".into(), salvaged: false }),
-            ("Excluded", UnitEvent::Excluded { why: "w".into() }),
+            ("Excluded", UnitEvent::Excluded { why: "w".into(), instead: None }),
             ("Unreviewed", UnitEvent::Unreviewed),
             ("Applied", UnitEvent::Applied { tree: "t".into() }),
             ("Reharvested", UnitEvent::Reharvested { facts: Box::new(crate::outcome::tests::good_facts()) }),

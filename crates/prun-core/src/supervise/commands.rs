@@ -116,6 +116,8 @@ impl Supervisor {
             return Err((format!("{id} has no attempt to continue"), Some("retry it without --continue".to_owned())));
         }
         self.record_unit(id, UnitEvent::UnitRequeued { by: RequeuedBy::User, how, message }, now);
+        // What it makes now is not what was chosen.
+        self.take_back_passed_over(id, now);
         self.repository = RepositoryCheck::Due;
         Ok(format!("{id} is queued again"))
     }
@@ -131,8 +133,8 @@ impl Supervisor {
         }
         let passed_over = self.passed_over_by(id)?;
         for other in &passed_over {
-            let why = format!("{id} of its panel is taken: {why}");
-            self.record_unit(other, UnitEvent::Excluded { why }, now);
+            let event = UnitEvent::Excluded { why: why.clone(), instead: Some(id.clone()) };
+            self.record_unit(other, event, now);
         }
         self.record_unit(id, UnitEvent::Accepted { why, salvaged }, now);
         Ok(match passed_over.as_slice() {
@@ -158,8 +160,10 @@ impl Supervisor {
                     let message = format!("{name} of the same panel has landed, and at most one of them does");
                     return Err((message, Some("`prun undo` takes the landing back".to_owned())));
                 }
-                Disposition::Excluded { .. } => {}
-                Disposition::Unreviewed | Disposition::Accepted { .. } => passed_over.push(name.clone()),
+                Disposition::Excluded { instead: None, .. } => {}
+                Disposition::Unreviewed | Disposition::Accepted { .. } | Disposition::Excluded { .. } => {
+                    passed_over.push(name.clone());
+                }
             }
         }
         Ok(passed_over)
@@ -167,25 +171,34 @@ impl Supervisor {
 
     fn exclude(&mut self, id: &UnitId, why: String, now: Now) -> Obeyed {
         self.reviewable(id)?;
-        self.record_unit(id, UnitEvent::Excluded { why }, now);
+        self.record_unit(id, UnitEvent::Excluded { why, instead: None }, now);
+        self.take_back_passed_over(id, now);
         Ok(format!("{id} is excluded"))
     }
 
     fn unreview(&mut self, id: &UnitId, now: Now) -> Obeyed {
         let unit = self.reviewable(id)?;
-        let is_choice = matches!(unit.disposition, Disposition::Accepted { .. });
-        let panel = unit.setup.panel.clone().filter(|_| is_choice);
+        let panel = unit.setup.panel.clone();
         self.record_unit(id, UnitEvent::Unreviewed, now);
-        let Some(panel) = panel else { return Ok(format!("{id} is undecided again")) };
-        // Who was passed over for it comes back with it.
-        let is_out = |unit: &&Unit| {
-            unit.setup.panel.as_ref() == Some(&panel) && matches!(unit.disposition, Disposition::Excluded { .. })
+        let came_back = self.take_back_passed_over(id, now);
+        Ok(match panel.filter(|_| came_back) {
+            Some(panel) => format!("{panel} is undecided again"),
+            None => format!("{id} is undecided again"),
+        })
+    }
+
+    /// Once `id` is not taken any more, who was passed over for it is undecided with it. Whom the user excluded by name
+    /// stays out. Whether there was anybody.
+    fn take_back_passed_over(&mut self, id: &UnitId, now: Now) -> bool {
+        let is_out = |unit: &&Unit| match &unit.disposition {
+            Disposition::Excluded { instead, .. } => instead.as_ref() == Some(id),
+            _ => false,
         };
         let others: Vec<UnitId> = self.run.units.iter().filter(is_out).map(|unit| unit.setup.id.clone()).collect();
         for other in &others {
             self.record_unit(other, UnitEvent::Unreviewed, now);
         }
-        Ok(format!("{panel} is undecided again"))
+        !others.is_empty()
     }
 
     fn release_by_hand(&mut self, executor: ExecutorName, now: Now) -> Obeyed {

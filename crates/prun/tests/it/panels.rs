@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use prun_testkit::env::TestEnv;
 
-use crate::support::{PRUN, WORDS, json, plan, run, tree_shown, unit, unit_of};
+use crate::support::{self, PRUN, WORDS, json, plan, run, tree_shown, unit, unit_of, wait_for_end};
 
 /// A panel of the plan's own command and of another program, which write different things into the same file; and a
 /// unit beside them.
@@ -224,4 +224,30 @@ fn samples_are_several_tries_by_one_executor_and_a_command_may_print_its_result(
     let tree = tree_shown(&env.prun("integrate --dry-run"));
     assert_eq!(env.prun(&format!("integrate --tree {tree}")).code, 0);
     assert_eq!(env.read("out.txt"), "try-2\n");
+}
+
+/// Whom the user excluded by name stays out, whatever becomes of the choice; who was only passed over comes back with
+/// it, also where the one that was taken is tried again.
+#[test]
+fn only_who_was_passed_over_comes_back_when_the_choice_is_taken_back() {
+    let env = support::place("", &[unit("p", "echo $PRUN_UNIT > p.txt; result") + "samples = 3\n"]);
+    let id = run(&env);
+    let decisions = || ["p-1", "p-2", "p-3"].map(|name| unit_of(&env, &id, name)["disposition"].clone());
+    let does = |line: &str| assert_eq!(env.prun(line).code, 0, "{line}");
+    does("exclude p-1 -m broken");
+    does("accept p-2 -m good");
+    assert_eq!(decisions(), ["excluded", "accepted", "excluded"]);
+    assert!(env.prun("explain p-3").stdout.contains("p-2 of its panel was taken instead: good"));
+    does("unreview p-2");
+    assert_eq!(decisions(), ["excluded", "unreviewed", "unreviewed"]);
+    does("accept p-2 -m good");
+    does("exclude p-2 -m bad");
+    assert_eq!(decisions(), ["excluded", "excluded", "unreviewed"]);
+    does("accept p-2 -m again");
+    does("accept p-3 -m better");
+    assert_eq!(decisions(), ["excluded", "excluded", "accepted"]);
+    does("retry p-3");
+    wait_for_end(&env, &id);
+    assert_eq!(decisions(), ["excluded", "unreviewed", "unreviewed"], "what was chosen is not there any more");
+    assert_eq!(env.prun("reconcile").code, 5);
 }
