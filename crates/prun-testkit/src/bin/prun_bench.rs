@@ -146,16 +146,22 @@ fn beside_xargs(bench: &Bench, units: usize, jobs: usize, times: usize) -> std::
 }
 
 fn dispatch_task(bench: &Bench) -> std::io::Result<()> {
-    let prompt = bench.dir.path().join("prompt.md");
+    let at = |name: &str| bench.dir.path().join(name).to_string_lossy().into_owned();
+    let prompt = at("prompt.md");
     std::fs::write(&prompt, "x")?;
-    let result = bench.dir.path().join("result.md");
-    let (prompt, result) = (prompt.to_string_lossy().into_owned(), result.to_string_lossy().into_owned());
-    let args = ["dispatch-task", "--prompt-file", &prompt, "--result-file", &result, "--unit-id", "u", "--", PROGRAM];
-    let bare = median(100, || timed(Command::new(PROGRAM).stdin(Stdio::null())))?;
-    say("bare spawn of the same program", &format!("{bare:.2} ms"))?;
-    for durable in [Durable::On, Durable::Off] {
-        let own = median(100, || timed(bench.prun(durable, &args).env("TMPDIR", bench.dir.path())))?;
-        say(&format!("dispatch-task of a no-op{}", of(durable)), &format!("{own:.2} ms, {:.1} x bare", own / bare))?;
+    for (name, durable) in [("on", Durable::On), ("off", Durable::Off)] {
+        // By turns: a machine whose speed drifts is as fast for the one as for the other.
+        let (mut bare, mut own) = (Vec::new(), Vec::new());
+        for number in 0..200 {
+            bare.push(timed(Command::new(PROGRAM).stdin(Stdio::null()))?);
+            let result = at(&format!("{name}-{number}.md"));
+            let args = ["--prompt-file", &prompt, "--result-file", &result, "--unit-id", "u", "--", PROGRAM];
+            let mut command = bench.prun(durable, &["dispatch-task"]);
+            own.push(timed(command.args(args).env("TMPDIR", bench.dir.path()))?);
+        }
+        let (bare, own) = (middle(bare), middle(own));
+        let text = format!("{own:.2} ms, {:.1} x a bare spawn of {bare:.2} ms", own / bare);
+        say(&format!("dispatch-task of a no-op{}", of(durable)), &text)?;
     }
     Ok(())
 }
@@ -199,9 +205,12 @@ fn timed(command: &mut Command) -> std::io::Result<f64> {
 }
 
 fn median(times: usize, mut measure: impl FnMut() -> std::io::Result<f64>) -> std::io::Result<f64> {
-    let mut all: Vec<f64> = (0..times).map(|_| measure()).collect::<Result<_, _>>()?;
+    (0..times).map(|_| measure()).collect::<Result<_, _>>().map(middle)
+}
+
+fn middle(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
-    Ok(all[all.len() / 2])
+    all[all.len() / 2]
 }
 
 /// The directory of the run that was started last; two ids of one second tell no order.
