@@ -39,6 +39,11 @@ impl Bench {
 
     /// A dispatch of this shell script, and the state dir that it announced.
     fn dispatch(&self, unit: &str, script: &str) -> (Child, PathBuf) {
+        self.dispatch_on("", unit, script)
+    }
+
+    /// The same on these rungs of containment.
+    fn dispatch_on(&self, rungs: &str, unit: &str, script: &str) -> (Child, PathBuf) {
         let result = format!("{unit}.md");
         let mut command = self.command("dispatch-task");
         command.args([
@@ -53,7 +58,7 @@ impl Bench {
             "-c",
             script,
         ]);
-        let mut child = command.spawn().unwrap();
+        let mut child = command.env("PRUN_CONTAIN", rungs).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         (child, PathBuf::from(line.trim_end().strip_prefix("STATE-DIR ").unwrap()))
@@ -133,6 +138,31 @@ fn latency_from_the_workers_exit_to_the_event() {
         });
         let took = quantiles(times.collect());
         println!("{verb}: a worker is let go -> event (its own shell, settling and facts included): {took}");
+    }
+}
+
+/// The worker ignores TERM, so that it has all of its grace; each of its children has a session of its own.
+#[test]
+#[ignore = "a benchmark"]
+fn a_whole_tree_is_ended_after_the_grace() {
+    const TRIALS: usize = 20;
+    const GRACE: Duration = Duration::from_secs(2);
+    for rungs in ["", "subreaper,token"] {
+        let bench = Bench::new();
+        let times = (0..TRIALS).map(|trial| {
+            let script =
+                "trap '' TERM; for i in $(seq 20); do setsid sleep 600 & done; echo ready; while :; do wait; done";
+            let (mut dispatch, state) = bench.dispatch_on(rungs, &format!("u{trial}"), script);
+            while !std::fs::read_to_string(state.join("tail")).unwrap_or_default().contains("ready") {
+                pass(Duration::from_millis(5));
+            }
+            let began = Instant::now();
+            kill_process(Pid::from_child(&dispatch), Signal::TERM).unwrap();
+            dispatch.wait().unwrap();
+            began.elapsed().saturating_sub(GRACE)
+        });
+        let took = quantiles(times.collect());
+        println!("21 processes that ignore TERM, rungs {rungs:?}: from the end of the grace until settled: {took}");
     }
 }
 
