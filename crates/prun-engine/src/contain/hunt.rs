@@ -17,6 +17,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// be between two of its lives, and in no listing, while one look passes.
 const CLEAN_LOOKS: u32 = 5;
 
+/// How many looks at a tree are taken to stop all of it before it is killed. What still turns up then is being born
+/// all the time.
+const LOOKS: u32 = 8;
+
 /// The processes that were found so far, and how long the hunt may go on.
 pub(super) struct Hunt {
     deadline: Instant,
@@ -60,13 +64,13 @@ impl Hunt {
         }
     }
 
-    /// Stops what `find` finds until it finds nothing new, then kills all of it, so that nothing can fork
+    /// Stops what `find` finds alive until it finds nothing new, then kills all of it, so that nothing can fork
     /// away between the look and the kill. Whether anything was new.
     pub(super) fn freeze_and_kill(&mut self, find: &mut dyn FnMut() -> Vec<ProcessStat>) -> bool {
         let known = self.seen.len();
-        loop {
-            let new: Vec<ProcessStat> =
-                find().into_iter().filter(|stat| !self.seen.contains_key(&(stat.pid, stat.start_ticks))).collect();
+        for _ in 0..LOOKS {
+            let is_new = |stat: &ProcessStat| !stat.is_dead() && !self.seen.contains_key(&(stat.pid, stat.start_ticks));
+            let new: Vec<ProcessStat> = find().into_iter().filter(is_new).collect();
             if new.is_empty() || self.is_over() {
                 break;
             }
@@ -108,5 +112,22 @@ mod tests {
         let looks = [true, true, true, true, false, true, true, true, true, true];
         let quiet = looks.map(|found_nothing| hunt.is_quiet(found_nothing));
         assert_eq!(quiet.iter().position(|quiet| *quiet), Some(9));
+    }
+
+    /// What forks the next and ends, all the time, is new in each look, and leaves its dead in each.
+    #[test]
+    fn looks_that_always_find_something_new_come_to_an_end() {
+        for state in [b'Z', b'R'] {
+            let mut hunt = Hunt::new(Duration::from_secs(600));
+            let mut looks = 0;
+            let mut find = || {
+                looks += 1;
+                // No process has such a number.
+                let text = format!("{} (x) {} 1{}", u32::MAX - looks, char::from(state), " 0".repeat(48));
+                crate::process::parse_stat(text.as_bytes()).into_iter().collect()
+            };
+            let is_new = hunt.freeze_and_kill(&mut find);
+            assert_eq!((is_new, looks <= LOOKS, looks > 0), (state == b'R', true, true));
+        }
     }
 }

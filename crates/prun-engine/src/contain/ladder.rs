@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use prun_core::outcome::SweepFacts;
 
+use super::births::Births;
 use super::cgroup::{Group, GroupUsage, own_place};
 use super::hunt::{Hunt, pause};
 use super::linux::Children;
@@ -101,9 +102,10 @@ impl Containment {
                 hunt.note(group.processes());
                 group.kill();
             }
-            // What is new once all that was there is stopped is being born all the time.
-            let is_fleeing = hunt.freeze_and_kill(&mut || self.find()) && rounds > 0;
-            if is_fleeing && self.is_subreaper {
+            // What is new once all that was there is stopped is being born all the time, and so is what is left when
+            // all that was ever seen is dead: where it leaves many dead behind, no listing is true any more.
+            let is_new = hunt.freeze_and_kill(&mut || self.find());
+            if self.is_subreaper && rounds > 0 && (is_new || hunt.living().is_empty()) {
                 strike(collect);
             }
             if hunt.is_over() {
@@ -153,12 +155,15 @@ impl Containment {
     }
 }
 
-/// Kills this process's children as fast as they turn up: what forks the next and ends, all the time, is met by
-/// little else. Under a subreaper all that descends from it becomes its child in the end.
+/// Kills what turns up as fast as it does: at its birth, and once it has become this process's child, which under a
+/// subreaper all that descends from it does in the end.
 fn strike(collect: &mut dyn FnMut() -> bool) {
-    let Some(children) = Children::own() else { return };
+    let (Some(children), births) = (Children::own(), Births::open()) else { return };
     let until = Instant::now() + STRIKE;
     while collect() && Instant::now() < until {
+        if let Some(births) = &births {
+            births.kill_descendants(until);
+        }
         children.kill();
     }
 }

@@ -5,6 +5,7 @@
 //! proof; and a token in the environment, by which what descends from the worker is found where the
 //! dispatcher itself is gone. The token proves nothing.
 
+mod births;
 mod cgroup;
 mod hunt;
 mod ladder;

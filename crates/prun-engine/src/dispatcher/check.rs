@@ -87,7 +87,7 @@ fn wait(attempt: &mut Attempt, leader: u32, log: &File, began: Instant, check: &
             }
             break;
         }
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = if reaper.has_more() { Duration::ZERO } else { deadline.saturating_duration_since(Instant::now()) };
         // A sleep of the machine, or a stop of everything, is not the command's time.
         deadline += Some(attempt.signals.wait(Some(left.min(LOOK)))).filter(|slept| *slept > SLEEP).unwrap_or_default();
     }

@@ -10,6 +10,10 @@ use super::signals::Signals;
 use crate::contain::{Collected, Containment, reap_one};
 use crate::process::signal_process;
 
+/// How many children are collected before anything else is looked at: what forks the next and ends, all the time, may
+/// do so faster than they are collected.
+const AT_ONCE: u32 = 200;
+
 /// Collects children and remembers how the leader among them ended, and what all of them used.
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
@@ -17,6 +21,7 @@ pub(super) struct Reaper {
     exit: Option<Exit>,
     peak_rss_kib: u64,
     cpu_millis: u64,
+    has_more: bool,
 }
 
 impl Reaper {
@@ -36,9 +41,15 @@ impl Reaper {
         (self.peak_rss_kib > 0).then_some((self.peak_rss_kib, self.cpu_millis))
     }
 
-    /// Collects everything that has ended; whether any child is left.
+    /// Whether [`collect`](Self::collect) has left some that have ended: it is called again before anything is waited for.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Collects what has ended, but not too much in one go; whether any child is left.
     pub(super) fn collect(&mut self) -> bool {
-        loop {
+        self.has_more = false;
+        for _ in 0..AT_ONCE {
             match reap_one() {
                 Collected::Child(child) => {
                     self.peak_rss_kib = self.peak_rss_kib.max(child.peak_rss_kib);
@@ -51,6 +62,8 @@ impl Reaper {
                 Collected::NoChildren => return false,
             }
         }
+        self.has_more = true;
+        true
     }
 
     /// Asks the leader to end and gives it `grace`, which another signal to the dispatcher cuts short.
@@ -64,7 +77,7 @@ impl Reaper {
         }
         while self.collect() && self.exit.is_none() && signals.stops() == asked {
             match deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-                Some(left) => signals.wait(Some(left)),
+                Some(left) => signals.wait(Some(if self.has_more { Duration::ZERO } else { left })),
                 None => break,
             };
         }

@@ -80,7 +80,9 @@ impl Watch<'_> {
                 let silent = if stop == StopReason::Signal { Vec::new() } else { self.silent(&mut state, now) };
                 return Watched { stop: Some(stop), silent };
             }
-            let pause = state.dog.next().unwrap_or(u64::MAX).min(state.look_at).saturating_sub(now);
+            let until =
+                if self.reaper.has_more() { now } else { state.dog.next().unwrap_or(u64::MAX).min(state.look_at) };
+            let pause = until.saturating_sub(now);
             self.signals.wait(Some(Duration::from_millis(pause)));
             // From one turn to the next, so that nobody can be stopped between two of our looks at the clock.
             let overslept = millis(base.elapsed()).saturating_sub(now.saturating_add(pause));
