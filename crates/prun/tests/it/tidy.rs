@@ -248,7 +248,6 @@ fn code_map() -> BTreeMap<String, Vec<String>> {
     map
 }
 
-/// C31: a signal at the death of a parent comes at the death of its *thread*, and a pool's threads come and go.
 /// What a program at a place of the kernel's choice costs each dispatcher stands in `build.rs`.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[test]
@@ -258,6 +257,7 @@ fn the_program_is_linked_at_a_fixed_address() {
     assert_eq!(u16::from_ne_bytes([program[16], program[17]]), 2);
 }
 
+/// C31: a signal at the death of a parent comes at the death of its *thread*, and a pool's threads come and go.
 #[test]
 fn no_process_hangs_on_the_life_of_a_thread() {
     // In two parts, so that this file does not hold them.
